@@ -3,6 +3,7 @@
 #include "chat/deepseek.h"
 #include "chat/dsml.h"
 #include "chat/glm.h"
+#include "chat/keys.h"
 #include "chat/kimi.h"
 #include "base/digest.h"
 #include "text/tokenizer_json.h"
@@ -18,11 +19,14 @@
 
 enum { THINKING = 1, ENABLE_THINKING = 2, CLEAR_THINKING = 4 };
 
+#define INSTRUCT (CHAT_SHOWS_NAME | CHAT_SHOWS_RESULT_ID | CHAT_SHOWS_CALL_ID | CHAT_SHOWS_TOOLS | CHAT_SHOWS_WHOLE_TOOLS)
+#define GLM (CHAT_SHOWS_REASONING | CHAT_SHOWS_TOOLS | CHAT_SHOWS_WHOLE_TOOLS)
+
 typedef struct family {
   const char *name;
   chat_renderer *render;
   unsigned variant;
-  bool shows_tools;
+  unsigned shows;      /* CHAT_SHOWS_... */
   unsigned switches;   /* those that the template reads */
   const char *between; /* separator of a content's parts: templates that accept only text have each part on its own line */
 } family;
@@ -30,25 +34,25 @@ typedef struct family {
 static chat_renderer render_plain;
 
 static const family families[] = {
-  {"plain", render_plain, 0, false, 0, "\n"},
-  {"deepseek_v2", chat_deepseek_v2, 0, false, 0, "\n"},
-  {"deepseek_v25", chat_deepseek_v3, CHAT_DEEPSEEK_V25, false, 0, "\n"},
-  {"deepseek_v3", chat_deepseek_v3, CHAT_DEEPSEEK_V3, false, 0, "\n"},
-  {"deepseek_r1", chat_deepseek_v3, CHAT_DEEPSEEK_R1, false, 0, "\n"},
-  {"deepseek_r1_think", chat_deepseek_v3, CHAT_DEEPSEEK_R1_THINK, false, 0, "\n"},
-  {"deepseek_r1_0528", chat_deepseek_r1_0528, 0, false, 0, "\n"},
-  {"deepseek_v31", chat_deepseek_v31, CHAT_DEEPSEEK_V31, false, THINKING, "\n"},
-  {"deepseek_v31_terminus", chat_deepseek_v31, CHAT_DEEPSEEK_TERMINUS, false, THINKING, "\n"},
-  {"deepseek_v32", chat_dsml_render, 0, true, THINKING | ENABLE_THINKING, "\n"},
-  {"moonlight", chat_kimi_render, CHAT_KIMI_MOONLIGHT, false, 0, "\n"},
-  {"kimi_k2", chat_kimi_render, CHAT_KIMI_K2, true, 0, ""},
-  {"kimi_k2_instruct", chat_kimi_render, CHAT_KIMI_INSTRUCT, true, 0, ""},
-  {"kimi_k2_instruct_tight", chat_kimi_render, CHAT_KIMI_INSTRUCT_TIGHT, true, 0, ""},
-  {"kimi_k2_thinking", chat_kimi_render, CHAT_KIMI_THINKING, true, 0, ""},
-  {"kimi_k25", chat_kimi_render, CHAT_KIMI_K25, true, THINKING, ""},
-  {"glm_45", chat_glm_render, CHAT_GLM_45, true, ENABLE_THINKING, ""},
-  {"glm_47", chat_glm_render, CHAT_GLM_47, true, ENABLE_THINKING | CLEAR_THINKING, ""},
-  {"glm_51", chat_glm_render, CHAT_GLM_51, true, ENABLE_THINKING | CLEAR_THINKING, ""},
+  {"plain", render_plain, 0, 0, 0, "\n"},
+  {"deepseek_v2", chat_deepseek_v2, 0, 0, 0, "\n"},
+  {"deepseek_v25", chat_deepseek_v3, CHAT_DEEPSEEK_V25, CHAT_SHOWS_CALL_TYPE, 0, "\n"},
+  {"deepseek_v3", chat_deepseek_v3, CHAT_DEEPSEEK_V3, CHAT_SHOWS_CALL_TYPE, 0, "\n"},
+  {"deepseek_r1", chat_deepseek_v3, CHAT_DEEPSEEK_R1, CHAT_SHOWS_CALL_TYPE, 0, "\n"},
+  {"deepseek_r1_think", chat_deepseek_v3, CHAT_DEEPSEEK_R1_THINK, CHAT_SHOWS_CALL_TYPE, 0, "\n"},
+  {"deepseek_r1_0528", chat_deepseek_r1_0528, 0, CHAT_SHOWS_CALL_TYPE, 0, "\n"},
+  {"deepseek_v31", chat_deepseek_v31, CHAT_DEEPSEEK_V31, CHAT_SHOWS_PREFIX, THINKING, "\n"},
+  {"deepseek_v31_terminus", chat_deepseek_v31, CHAT_DEEPSEEK_TERMINUS, CHAT_SHOWS_PREFIX, THINKING, "\n"},
+  {"deepseek_v32", chat_dsml_render, 0, CHAT_SHOWS_REASONING | CHAT_SHOWS_TOOLS | CHAT_SHOWS_STRICT, THINKING | ENABLE_THINKING, "\n"},
+  {"moonlight", chat_kimi_render, CHAT_KIMI_MOONLIGHT, 0, 0, "\n"},
+  {"kimi_k2", chat_kimi_render, CHAT_KIMI_K2, CHAT_SHOWS_RESULT_ID | CHAT_SHOWS_TOOLS | CHAT_SHOWS_WHOLE_TOOLS, 0, ""},
+  {"kimi_k2_instruct", chat_kimi_render, CHAT_KIMI_INSTRUCT, INSTRUCT, 0, ""},
+  {"kimi_k2_instruct_tight", chat_kimi_render, CHAT_KIMI_INSTRUCT_TIGHT, INSTRUCT, 0, ""},
+  {"kimi_k2_thinking", chat_kimi_render, CHAT_KIMI_THINKING, INSTRUCT | CHAT_SHOWS_REASONING, 0, ""},
+  {"kimi_k25", chat_kimi_render, CHAT_KIMI_K25, INSTRUCT | CHAT_SHOWS_REASONING, THINKING, ""},
+  {"glm_45", chat_glm_render, CHAT_GLM_45, GLM, ENABLE_THINKING, ""},
+  {"glm_47", chat_glm_render, CHAT_GLM_47, GLM, ENABLE_THINKING | CLEAR_THINKING, ""},
+  {"glm_51", chat_glm_render, CHAT_GLM_51, CHAT_SHOWS_REASONING | CHAT_SHOWS_TOOLS, ENABLE_THINKING | CLEAR_THINKING, ""},
 };
 
 /* Digests of templates (chat_template_digest), the renderer of each, and where the text was published. */
@@ -232,7 +236,8 @@ static status render_plain(const chat_request *request, unsigned variant, chat_t
   (void)variant;
   chat_text_put(out, request->bos);
   for (size_t i = 0; i < request->count; i++) {
-    if (chat_message_calls(request, i)) return FAIL(ERR_UNSUPPORTED, "messages[%zu]: this model's template shows no calls of tools", i);
+    if (chat_message_calls(request, i))
+      return FAIL(ERR_UNSUPPORTED, "messages[%zu].tool_calls: this model's template shows no calls of tools", i);
     TRY(chat_message_print(request, i, "content", out));
   }
   return OK;
@@ -254,38 +259,28 @@ static status read_switches(const family *f, const json_t *body, chat_request *r
   json_t *value = NULL;
   json_object_foreach((json_t *)given, key, value) {
     size_t i = 0;
+    if (json_is_null(value)) continue;
     while (i < ARRAY_LEN(names) && strcmp(names[i], key) != 0) i++;
     if (i == ARRAY_LEN(names) || !(f->switches & 1u << i))
-      return FAIL(ERR_UNSUPPORTED, "chat_template_kwargs: this model's template (%s) does not read \"%.64s\"; hint: remove it", f->name,
-                  key);
-    if (!json_is_boolean(value)) return FAIL(ERR_FORMAT, "chat_template_kwargs: %s: expected true or false", names[i]);
+      return FAIL(ERR_UNSUPPORTED, "chat_template_kwargs.%.64s: this model's template (%s) does not read it; hint: remove it", key,
+                  f->name);
+    if (!json_is_boolean(value)) return FAIL(ERR_FORMAT, "chat_template_kwargs.%s: expected true or false", names[i]);
     *switches[i] = json_is_true(value) ? CHAT_ON : CHAT_OFF;
   }
   return OK;
 }
 
-static status read_tools(const chat *self, const json_t *body, chat_request *request) {
+static status read_tools(const chat *self, const json_t *body, json_t *ignored, chat_request *request) {
   const json_t *tools = json_object_get(body, "tools");
   if (!tools || json_is_null(tools) || (json_is_array(tools) && json_array_size(tools) == 0)) return OK;
   if (!json_is_array(tools)) return FAIL(ERR_FORMAT, "tools: expected a list");
-  if (!self->family->shows_tools || self->has_tool_template)
+  if (!(self->family->shows & CHAT_SHOWS_TOOLS) || self->has_tool_template)
     return FAIL(ERR_UNSUPPORTED, "tools: this model's template (%s) does not show them; hint: declare them in the system message",
                 self->family->name);
   for (size_t i = 0; i < json_array_size(tools); i++)
     if (!json_is_object(json_array_get(tools, i))) return FAIL(ERR_FORMAT, "tools[%zu]: expected an object", i);
   request->tools = tools;
-  return OK;
-}
-
-/* Copies the messages, deep enough to change their contents. */
-static json_t *copy_messages(const json_t *messages) {
-  json_t *copy = json_array();
-  for (size_t i = 0; copy && i < json_array_size(messages); i++)
-    if (json_array_append_new(copy, json_copy(json_array_get(messages, i)))) {
-      json_decref(copy);
-      return NULL;
-    }
-  return copy;
+  return chat_keys_check_tools(tools, self->family->shows, ignored);
 }
 
 /* Appends the tag to the last message's content. */
@@ -317,9 +312,10 @@ static status truncate_end(const chat_request *request, chat_span content, chat_
   return OK;
 }
 
-static status render(const chat *self, chat_request *request, bool continues, chat_text *out) {
+static status render(const chat *self, chat_request *request, bool continues, json_t *ignored, chat_text *out) {
   json_t *last = NULL;
   chat_span content = {0};
+  TRY(chat_keys_check(request->messages, self->family->shows, ignored));
   TRY(chat_message_check(request->messages, self->family->between));
   request->count = json_array_size(request->messages);
   if (continues) {
@@ -336,7 +332,7 @@ static status render(const chat *self, chat_request *request, bool continues, ch
   return result;
 }
 
-status chat_render(const chat *self, const json_t *body, char **text, size_t *bytes) {
+status chat_render(const chat *self, const json_t *body, json_t *ignored, char **text, size_t *bytes) {
   chat_request request = {0};
   chat_text out = {0};
   bool continues = false;
@@ -348,11 +344,12 @@ status chat_render(const chat *self, const json_t *body, char **text, size_t *by
   if (continues && request.add_generation_prompt)
     return FAIL(ERR_FORMAT, "continue_final_message: expected false, as add_generation_prompt is true");
   TRY(read_switches(self->family, body, &request));
-  TRY(read_tools(self, body, &request));
+  TRY(read_tools(self, body, ignored, &request));
   const json_t *messages = json_object_get(body, "messages");
-  request.messages = json_is_array(messages) ? copy_messages(messages) : json_incref((json_t *)messages);
-  if (messages && !request.messages) return FAIL(ERR_LIMIT, "messages: no memory");
-  status result = render(self, &request, continues, &out);
+  if (!json_is_array(messages) || json_array_size(messages) == 0)
+    return FAIL(ERR_FORMAT, "messages: expected a list of at least one message");
+  if (!(request.messages = chat_keys_copy(messages))) return FAIL(ERR_LIMIT, "messages: no memory");
+  status result = render(self, &request, continues, ignored, &out);
   if (result == OK) result = chat_text_take(&out, text, bytes);
   chat_text_close(&out);
   json_decref(request.messages);

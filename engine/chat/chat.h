@@ -29,15 +29,15 @@ void chat_template_digest(char *text, size_t bytes, char hexadecimal[33]);
 const char *chat_template_name(const char *hexadecimal); /* the renderer of that template; NULL: unknown */
 
 /* body: the request's object. Keys read:
- *   messages                 role, content (text, or parts of type text), tool_calls, tool_call_id, name, reasoning_content, prefix: as
- *                            the template does
+ *   messages                 role, content (text, or parts of type text), tool_calls, and what chat/keys.h lists
  *   tools                    a list of objects, or null
  *   add_generation_prompt    default true, or false if continue_final_message is true
  *   continue_final_message   the prompt ends where the last message's content does
  *   chat_template_kwargs     thinking, enable_thinking, clear_thinking: true or false, where the template reads them
- * The caller frees *text; it is *bytes long, followed by a NUL, and at most TOKENIZER_TEXT_BYTES_MAX. It spells special tokens, BOS
- * included: encode it with parse_special, without add_special. ERR_FORMAT names the message and its error; ERR_UNSUPPORTED: the template
- * cannot do it, or chat_name is NULL (chat_refusal); ERR_LIMIT. */
-status chat_render(const chat *self, const json_t *body, char **text, size_t *bytes);
+ * ignored: see chat_keys_check. The caller frees *text; it is *bytes long, followed by a NUL, and at most TOKENIZER_TEXT_BYTES_MAX. It
+ * spells special tokens, BOS included: encode it with parse_special, without add_special. An error's text begins with the path of the field
+ * that is at fault, followed by ": ", unless it concerns the whole prompt. ERR_FORMAT: a wrong value; ERR_USAGE: an unknown key;
+ * ERR_UNSUPPORTED: the template cannot do it, or chat_name is NULL (chat_refusal); ERR_LIMIT. */
+status chat_render(const chat *self, const json_t *body, json_t *ignored, char **text, size_t *bytes);
 
 #endif

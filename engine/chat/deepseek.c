@@ -25,7 +25,7 @@ typedef struct state {
 static status no_developer(const chat_request *request) {
   for (size_t i = 0; i < request->count; i++)
     if (chat_message_role(request, i) == CHAT_DEVELOPER)
-      return FAIL(ERR_FORMAT, "messages[%zu]: role: this model's template has no developer; hint: use system", i);
+      return FAIL(ERR_FORMAT, "messages[%zu].role: this model's template has no developer; hint: use system", i);
   return OK;
 }
 
@@ -41,7 +41,8 @@ status chat_deepseek_v2(const chat_request *request, unsigned variant, chat_text
       return FAIL(ERR_UNSUPPORTED, "messages[%zu]: this model's template shows no calls of tools", i);
     chat_span content = {0};
     TRY(chat_message_text(request, i, "content", &content));
-    if (role == CHAT_ASSISTANT && !request->eos.count) return FAIL(ERR_FORMAT, "tokenizer_config.json: expected an eos_token, found none");
+    if (role == CHAT_ASSISTANT && !request->eos.count)
+      return FAIL(ERR_FORMAT, "messages: expected an eos_token in tokenizer_config.json, found none");
     chat_text_say(out, role == CHAT_USER ? "User: " : role == CHAT_ASSISTANT ? "Assistant: " : "");
     chat_text_put(out, content);
     if (role == CHAT_ASSISTANT) chat_text_put(out, request->eos);
@@ -78,7 +79,7 @@ static status put_system(const chat_request *request, bool is_v25, chat_text *ou
 static status put_call(const chat_request *request, size_t index, size_t call, chat_text *out) {
   const json_t *type = json_object_get(chat_message_call(request, index, call), "type");
   chat_span arguments = {0};
-  if (!json_is_string(type)) return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls[%zu]: type: expected text", index, call);
+  if (!json_is_string(type)) return FAIL(ERR_FORMAT, "messages[%zu].tool_calls[%zu].type: expected text", index, call);
   TRY(chat_message_call_text(request, index, call, &arguments));
   chat_text_say(out, CALL_BEGIN);
   chat_text_put(out, chat_message_span(type));
@@ -96,7 +97,7 @@ static status put_calls(const chat_request *request, size_t index, bool is_close
   s->is_tool = false;
   for (size_t i = 0; i < chat_message_calls(request, index); i++) {
     bool is_first = !s->is_first;
-    if (is_first && !chat_message_is_null(request, index, "content")) TRY(chat_message_text(request, index, "content", &content));
+    if (is_first) TRY(chat_message_shown(request, index, "content", &content));
     if (is_first && !is_0528) chat_text_say(out, ASSISTANT);
     if (is_first) chat_text_put(out, is_0528 ? chat_text_after_last(content, "</think>") : content);
     chat_text_say(out, is_first ? CALLS_BEGIN : "\n");
@@ -118,11 +119,12 @@ static void put_output(state *s, const char *between, chat_span content, chat_te
 }
 
 static status put_assistant(const chat_request *request, size_t index, unsigned variant, state *s, chat_text *out) {
-  bool is_r1 = variant >= CHAT_DEEPSEEK_R1, is_none = chat_message_is_null(request, index, "content");
+  bool is_r1 = variant >= CHAT_DEEPSEEK_R1;
   chat_span content = {0};
-  if (is_r1 ? chat_message_get(request, index, "tool_calls") != NULL : is_none) {
-    if (chat_message_is_null(request, index, "tool_calls"))
-      return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls: expected a list, found null; hint: leave it out", index);
+  TRY(chat_message_shown(request, index, "content", &content));
+  if (chat_message_calls(request, index)) {
+    if (!is_r1 && content.count)
+      return FAIL(ERR_UNSUPPORTED, "messages[%zu].tool_calls: this model's template shows no calls next to a content", index);
     return put_calls(request, index, is_r1, false, s, out);
   }
   TRY(chat_message_text(request, index, "content", &content));
@@ -160,16 +162,11 @@ status chat_deepseek_v3(const chat_request *request, unsigned variant, chat_text
 
 /* === R1-0528 ================================================================================================= */
 
-static bool has_calls(const chat_request *request, size_t index) { /* "is defined and is not none" */
-  return chat_message_get(request, index, "tool_calls") && !chat_message_is_null(request, index, "tool_calls");
-}
-
 static status put_turn_0528(const chat_request *request, size_t index, state *s, chat_text *out) {
   chat_role role = chat_message_role(request, index);
   chat_span content = {0};
   if (role == CHAT_SYSTEM) return OK;
-  bool is_absent = role == CHAT_ASSISTANT && has_calls(request, index) && !chat_message_get(request, index, "content");
-  if (!is_absent) TRY(chat_message_text(request, index, "content", &content));
+  TRY(chat_message_shown(request, index, "content", &content));
   s->is_last_user = role == CHAT_USER;
   if (role == CHAT_USER) {
     s->is_tool = s->is_first = false;
@@ -183,7 +180,7 @@ static status put_turn_0528(const chat_request *request, size_t index, state *s,
     return OK;
   }
   if (s->is_tool) chat_text_say(out, OUTPUTS_END);
-  if (has_calls(request, index)) {
+  if (chat_message_calls(request, index)) {
     s->is_first = false;
     s->is_output_first = true;
     return put_calls(request, index, true, true, s, out);
@@ -213,7 +210,7 @@ static status put_calls_v31(const chat_request *request, size_t index, state *s,
   s->is_last_user = s->is_tool = false;
   for (size_t i = 0; i < chat_message_calls(request, index); i++) {
     if (i == 0) {
-      if (!chat_message_is_null(request, index, "content")) TRY(chat_message_text(request, index, "content", &content));
+      TRY(chat_message_shown(request, index, "content", &content));
       chat_text_put(out, content);
       chat_text_say(out, CALLS_BEGIN);
     }
@@ -230,7 +227,7 @@ static status put_calls_v31(const chat_request *request, size_t index, state *s,
 
 static status put_assistant_v31(const chat_request *request, size_t index, bool is_thinking, state *s, chat_text *out) {
   chat_span content = {0};
-  if (has_calls(request, index)) return put_calls_v31(request, index, s, out);
+  if (chat_message_calls(request, index)) return put_calls_v31(request, index, s, out);
   TRY(chat_message_text(request, index, "content", &content));
   bool is_prefix = json_is_true(chat_message_get(request, index, "prefix"));
   if (s->is_last_user) chat_text_say(out, is_prefix && is_thinking ? ASSISTANT "<think>" : ASSISTANT "</think>");

@@ -1,4 +1,4 @@
-/* chat/dsml.c - see chat/dsml.h. The vendor's program prints Python's None for a missing content; that is refused here. */
+/* chat/dsml.c - see chat/dsml.h. */
 #include "chat/dsml.h"
 
 #define USER "<｜User｜>"
@@ -25,7 +25,7 @@ static status put_tools(const chat_request *request, chat_text *out) {
   chat_text_say(out, tools_before);
   for (size_t i = 0; i < json_array_size(request->tools); i++) {
     const json_t *function = json_object_get(json_array_get(request->tools, i), "function");
-    if (!function) return FAIL(ERR_FORMAT, "tools[%zu]: function: expected an object, found nothing", i);
+    if (!function) return FAIL(ERR_FORMAT, "tools[%zu].function: expected an object, found nothing", i);
     if (i) chat_text_say(out, "\n");
     chat_text_json(out, function, false);
   }
@@ -81,10 +81,9 @@ static status put_result(const chat_request *request, size_t index, ptrdiff_t as
 
 static status put_assistant(const chat_request *request, size_t index, ptrdiff_t last_user, bool is_thinking, chat_text *out) {
   chat_span content = {0}, reasoning = {0};
-  if (json_is_string(chat_message_get(request, index, "content"))) TRY(chat_message_text(request, index, "content", &content));
+  TRY(chat_message_shown(request, index, "content", &content));
   if (is_thinking && (ptrdiff_t)index > last_user) {
-    const json_t *said = chat_message_get(request, index, "reasoning_content");
-    if (said && !json_is_null(said)) TRY(chat_message_text(request, index, "reasoning_content", &reasoning));
+    TRY(chat_message_shown(request, index, "reasoning_content", &reasoning));
     if (!reasoning.count && !chat_message_calls(request, index))
       return FAIL(ERR_FORMAT, "messages[%zu]: expected reasoning_content or tool_calls, as thinking is on and no user's message follows",
                   index);
@@ -105,9 +104,9 @@ static void put_question_end(size_t index, ptrdiff_t last_user, bool is_thinking
 static status put_developer(const chat_request *request, size_t index, ptrdiff_t last_user, bool is_thinking, chat_text *out) {
   chat_span content = {0};
   TRY(chat_message_text(request, index, "content", &content));
-  if (!content.count) return FAIL(ERR_FORMAT, "messages[%zu]: content: expected a text that is not empty", index);
+  if (!content.count) return FAIL(ERR_FORMAT, "messages[%zu].content: expected a text that is not empty", index);
   if (is_thinking && (ptrdiff_t)index < last_user)
-    return FAIL(ERR_UNSUPPORTED, "messages[%zu]: role: developer before the last question, with thinking on", index);
+    return FAIL(ERR_UNSUPPORTED, "messages[%zu].role: developer before the last question, with thinking on", index);
   chat_text_say(out, USER);
   if (index == 0 && request->tools) TRY(put_tools(request, out));
   chat_text_say(out, "\n\n# The user's message is: ");
@@ -123,7 +122,6 @@ static status put_turn(const chat_request *request, size_t index, ptrdiff_t aske
     case CHAT_TOOL: return put_result(request, index, asked, last_user, is_thinking, out);
     case CHAT_DEVELOPER: return put_developer(request, index, last_user, is_thinking, out);
     case CHAT_SYSTEM:
-      if (chat_message_is_null(request, index, "content") || !chat_message_get(request, index, "content")) return OK;
       TRY(chat_message_text(request, index, "content", &content));
       chat_text_put(out, content);
       return OK;

@@ -37,10 +37,10 @@ static status put_tools(const chat_request *request, unsigned variant, chat_text
   for (size_t i = 0; i < json_array_size(request->tools); i++) {
     const json_t *tool = json_array_get(request->tools, i), *function = json_object_get(tool, "function");
     if (variant == CHAT_GLM_51) {
-      if (function && !json_is_object(function)) return FAIL(ERR_FORMAT, "tools[%zu]: function: expected an object", i);
+      if (function && !json_is_object(function)) return FAIL(ERR_FORMAT, "tools[%zu].function: expected an object", i);
       if (function) tool = function;
       const json_t *deferred = json_object_get(tool, "defer_loading");
-      if (deferred && !json_is_boolean(deferred)) return FAIL(ERR_FORMAT, "tools[%zu]: defer_loading: expected true or false", i);
+      if (deferred && !json_is_boolean(deferred)) return FAIL(ERR_FORMAT, "tools[%zu].defer_loading: expected true or false", i);
       if (json_is_true(deferred)) continue;
       put_function(tool, out);
     } else chat_text_json(out, tool, false);
@@ -153,7 +153,7 @@ static status put_turn(const chat_request *request, size_t index, ptrdiff_t last
     case CHAT_USER: *thinks = thinks_after(request, index); return put_user(request, index, variant, out);
     case CHAT_ASSISTANT: return put_assistant(request, index, last_user, variant, *thinks, out);
     case CHAT_TOOL: return put_result(request, index, variant, out);
-    case CHAT_DEVELOPER: return FAIL(ERR_FORMAT, "messages[%zu]: role: this model's template has no developer; hint: use system", index);
+    case CHAT_DEVELOPER: return FAIL(ERR_FORMAT, "messages[%zu].role: this model's template has no developer; hint: use system", index);
     case CHAT_SYSTEM: break;
   }
   chat_text_say(out, variant == CHAT_GLM_45 ? "<|system|>\n" : "<|system|>");

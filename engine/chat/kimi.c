@@ -30,20 +30,11 @@ static status put_head(const chat_request *request, size_t index, const form *f,
   static const char *const marks[] = {"<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_system|>"};
   chat_role role = chat_message_role(request, index);
   if (role == CHAT_DEVELOPER)
-    return FAIL(ERR_FORMAT, "messages[%zu]: role: this model's template has no developer; hint: use system", index);
+    return FAIL(ERR_FORMAT, "messages[%zu].role: this model's template has no developer; hint: use system", index);
   chat_text_say(out, marks[role]);
   const json_t *name = f->has_names ? chat_message_get(request, index, "name") : NULL;
-  if (name && !json_is_null(name) && !json_is_string(name)) return FAIL(ERR_FORMAT, "messages[%zu]: name: expected text", index);
   chat_text_put(out, chat_message_span(json_string_length(name) ? name : chat_message_get(request, index, "role")));
   chat_text_say(out, "<|im_middle|>");
-  return OK;
-}
-
-static status put_content(const chat_request *request, size_t index, chat_text *out) {
-  chat_span content = {0};
-  if (!json_is_string(chat_message_get(request, index, "content"))) return OK;
-  TRY(chat_message_text(request, index, "content", &content));
-  chat_text_put(out, content);
   return OK;
 }
 
@@ -58,9 +49,9 @@ static status put_calls(const chat_request *request, size_t index, unsigned vari
       chat_text_put(out, chat_message_call_name(request, index, i));
       put_number(out, i);
     } else {
-      if (id && !json_is_null(id) && !json_is_string(id))
-        return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls[%zu]: id: expected text", index, i);
-      chat_text_put(out, json_is_string(id) ? chat_message_span(id) : (chat_span){"None", id ? 4 : 0});
+      if (id && !json_is_string(id))
+        return FAIL(ERR_FORMAT, "messages[%zu].tool_calls[%zu].id: expected text", index, i);
+      if (id) chat_text_put(out, chat_message_span(id));
     }
     chat_text_say(out, "<|tool_call_argument_begin|>");
     if (json_is_string(arguments) && variant != CHAT_KIMI_K2) chat_text_put(out, chat_message_span(arguments));
@@ -75,7 +66,7 @@ static status put_result(const chat_request *request, size_t index, unsigned var
   chat_text_say(out, "## Return of ");
   TRY(chat_message_print(request, index, "tool_call_id", out));
   chat_text_say(out, variant == CHAT_KIMI_K2 ? "\\n" : "\n"); /* K2's template contains the escape as literal text */
-  return variant == CHAT_KIMI_K2 ? chat_message_print(request, index, "content", out) : put_content(request, index, out);
+  return chat_message_print(request, index, "content", out);
 }
 
 static status put_thinking(const chat_request *request, size_t index, bool is_shown, chat_text *out) {
@@ -120,7 +111,7 @@ status chat_kimi_render(const chat_request *request, unsigned variant, chat_text
     else if (role == CHAT_TOOL) TRY(put_result(request, i, variant, out));
     else {
       if (role == CHAT_ASSISTANT && f->is_thinking) TRY(put_thinking(request, i, i >= shown_from && !is_off, out));
-      TRY(put_content(request, i, out));
+      TRY(chat_message_print(request, i, "content", out));
       if (chat_message_calls(request, i)) TRY(put_calls(request, i, variant, out));
     }
     chat_text_say(out, "<|im_end|>");

@@ -19,8 +19,10 @@ static status join_parts(json_t *message, size_t index, const json_t *parts, con
     const json_t *part = json_array_get(parts, i), *type = json_object_get(part, "type"), *text = json_object_get(part, "text");
     if (!json_text_is(type, "text") || !json_is_string(text)) {
       chat_text_close(&joined);
-      return FAIL(ERR_UNSUPPORTED, "messages[%zu]: content[%zu]: expected {\"type\": \"text\", \"text\": ...}; nothing else is supported",
-                  index, i);
+      return json_text_is(type, "text")
+                 ? FAIL(ERR_FORMAT, "messages[%zu].content[%zu].text: expected text, found %s", index, i, type_name(text))
+                 : FAIL(ERR_UNSUPPORTED, "messages[%zu].content[%zu].type: expected a part {\"type\": \"text\", \"text\": ...}; nothing "
+                        "else is supported", index, i);
     }
     if (i) chat_text_say(&joined, between);
     chat_text_put(&joined, chat_message_span(text));
@@ -34,41 +36,50 @@ static status join_parts(json_t *message, size_t index, const json_t *parts, con
 }
 
 static status check_calls(size_t index, const json_t *calls) {
-  if (!json_is_array(calls)) return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls: expected a list, found %s", index, type_name(calls));
+  if (!json_is_array(calls)) return FAIL(ERR_FORMAT, "messages[%zu].tool_calls: expected a list, found %s", index, type_name(calls));
   for (size_t i = 0; i < json_array_size(calls); i++) {
     const json_t *function = json_object_get(json_array_get(calls, i), "function");
     const json_t *name = json_object_get(function, "name"), *arguments = json_object_get(function, "arguments");
     if (!json_is_string(name))
-      return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls[%zu]: function.name: expected text, found %s", index, i, type_name(name));
+      return FAIL(ERR_FORMAT, "messages[%zu].tool_calls[%zu].function.name: expected text, found %s", index, i, type_name(name));
     if (!json_is_string(arguments) && !json_is_object(arguments))
-      return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls[%zu]: function.arguments: expected JSON as text or an object, found %s", index, i,
+      return FAIL(ERR_FORMAT, "messages[%zu].tool_calls[%zu].function.arguments: expected JSON as text or an object, found %s", index, i,
                   type_name(arguments));
   }
   return OK;
+}
+
+static status check_type(const json_t *message, size_t index, const char *key, bool is_good, const char *expected) {
+  const json_t *value = json_object_get(message, key);
+  if (!value || is_good) return OK;
+  return FAIL(ERR_FORMAT, "messages[%zu].%s: expected %s, found %s", index, key, expected, type_name(value));
 }
 
 static status check_one(json_t *message, size_t index, const char *between) {
   if (!json_is_object(message)) return FAIL(ERR_FORMAT, "messages[%zu]: expected an object, found %s", index, type_name(message));
   const json_t *role = json_object_get(message, "role"), *content = json_object_get(message, "content");
   const json_t *calls = json_object_get(message, "tool_calls");
-  if (!json_is_string(role)) return FAIL(ERR_FORMAT, "messages[%zu]: role: expected text, found %s", index, type_name(role));
+  static const char *const texts[] = {"name", "reasoning_content", "tool_call_id"};
+  if (!json_is_string(role)) return FAIL(ERR_FORMAT, "messages[%zu].role: expected text, found %s", index, type_name(role));
   size_t known = 0;
   while (known < ARRAY_LEN(role_names) && !json_text_is(role, role_names[known])) known++;
   if (known == ARRAY_LEN(role_names))
-    return FAIL(ERR_FORMAT, "messages[%zu]: role: expected system, user, assistant, tool or developer, found another", index);
-  if (calls && !json_is_null(calls)) {
-    if (known != CHAT_ASSISTANT) return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls: only an assistant's message may have them", index);
+    return FAIL(ERR_FORMAT, "messages[%zu].role: expected system, user, assistant, tool or developer, found another", index);
+  for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+    TRY(check_type(message, index, texts[i], json_is_string(json_object_get(message, texts[i])), "text"));
+  TRY(check_type(message, index, "prefix", json_is_boolean(json_object_get(message, "prefix")), "true or false"));
+  if (calls) {
+    if (known != CHAT_ASSISTANT) return FAIL(ERR_FORMAT, "messages[%zu].tool_calls: only an assistant's message may have them", index);
     TRY(check_calls(index, calls));
   }
   if (json_is_array(content)) return join_parts(message, index, content, between);
-  if (content && !json_is_string(content) && !json_is_null(content))
-    return FAIL(ERR_FORMAT, "messages[%zu]: content: expected text or a list of parts, found %s", index, type_name(content));
+  if (content ? !json_is_string(content) : !calls)
+    return FAIL(ERR_FORMAT, "messages[%zu].content: expected text or a list of parts, found %s", index, type_name(content));
   return OK;
 }
 
 status chat_message_check(json_t *messages, const char *between) {
   size_t count = json_array_size(messages);
-  if (!json_is_array(messages) || count == 0) return FAIL(ERR_FORMAT, "messages: expected a list of at least one message");
   if (count > CHAT_MESSAGES_MAX) return FAIL(ERR_LIMIT, "messages: expected at most %u, found %zu", CHAT_MESSAGES_MAX, count);
   for (size_t i = 0; i < count; i++) TRY(check_one(json_array_get(messages, i), i, between));
   return OK;
@@ -87,21 +98,16 @@ chat_role chat_message_role(const chat_request *request, size_t index) {
   return (chat_role)known;
 }
 
-bool chat_message_is_null(const chat_request *request, size_t index, const char *key) {
-  return json_is_null(chat_message_get(request, index, key));
-}
-
 status chat_message_text(const chat_request *request, size_t index, const char *key, chat_span *out) {
   const json_t *value = chat_message_get(request, index, key);
-  if (!json_is_string(value)) return FAIL(ERR_FORMAT, "messages[%zu]: %s: expected text, found %s", index, key, type_name(value));
+  if (!json_is_string(value)) return FAIL(ERR_FORMAT, "messages[%zu].%s: expected text, found %s", index, key, type_name(value));
   *out = chat_message_span(value);
   return OK;
 }
 
 status chat_message_shown(const chat_request *request, size_t index, const char *key, chat_span *out) {
-  const json_t *value = chat_message_get(request, index, key);
-  if (value && !json_is_null(value)) return chat_message_text(request, index, key, out);
-  *out = value ? (chat_span){"None", 4} : (chat_span){"", 0};
+  if (chat_message_get(request, index, key)) return chat_message_text(request, index, key, out);
+  *out = (chat_span){"", 0};
   return OK;
 }
 
@@ -137,7 +143,7 @@ const json_t *chat_message_call_arguments(const chat_request *request, size_t in
 status chat_message_call_text(const chat_request *request, size_t index, size_t call, chat_span *out) {
   const json_t *arguments = chat_message_call_arguments(request, index, call);
   if (!json_is_string(arguments))
-    return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls[%zu]: function.arguments: expected JSON as text, found an object", index, call);
+    return FAIL(ERR_FORMAT, "messages[%zu].tool_calls[%zu].function.arguments: expected JSON as text, found an object", index, call);
   *out = chat_message_span(arguments);
   return OK;
 }
@@ -155,5 +161,5 @@ status chat_message_call_object(const chat_request *request, size_t index, size_
     return OK;
   }
   json_decref(parsed);
-  return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls[%zu]: function.arguments: expected the text of a JSON object", index, call);
+  return FAIL(ERR_FORMAT, "messages[%zu].tool_calls[%zu].function.arguments: expected the text of a JSON object", index, call);
 }

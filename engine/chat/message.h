@@ -1,8 +1,8 @@
 /* chat/message.h - a conversation as renderers see it: messages that are checked once, and access to their fields with error messages.
  *
- * Every message is an object with a known role. Its content is text, null or absent (lists of text parts were joined). tool_calls is null,
- * absent or a list of calls, each with a function whose name is text and whose arguments are text or an object. chat_message_check refuses
- * everything else. Absent and null differ: templates tell them apart. Read next: chat.c, and one of the renderers. */
+ * Every message is an object with a known role. Its content is text (lists of text parts were joined), and absent only next to calls.
+ * tool_calls is absent or a list of at least one call, each with a function whose name is text and whose arguments are text or an object.
+ * No member is null. chat_message_check refuses everything else. Read next: chat/keys.h, chat.c, and one of the renderers. */
 #ifndef VERBATIM_CHAT_MESSAGE_H
 #define VERBATIM_CHAT_MESSAGE_H
 #include "chat/text.h"
@@ -24,18 +24,17 @@ typedef struct chat_request {      /* the input of a renderer */
 /* Writes the prompt to out. variant: of the family, see the enum in its header. ERR_FORMAT names the message. */
 typedef status chat_renderer(const chat_request *request, unsigned variant, chat_text *out);
 
-/* Checks the messages and changes them in place: the text parts of a content are joined with `between`. ERR_FORMAT, ERR_LIMIT;
- * ERR_UNSUPPORTED: parts that are not text. */
+/* Checks messages that chat_keys_copy has made, and changes them in place: the text parts of a content are joined with `between`.
+ * ERR_FORMAT, ERR_LIMIT; ERR_UNSUPPORTED: parts that are not text. */
 status chat_message_check(json_t *messages, const char *between);
 
 chat_role chat_message_role(const chat_request *request, size_t index);
 const json_t *chat_message_get(const chat_request *request, size_t index, const char *key); /* NULL: absent */
-bool chat_message_is_null(const chat_request *request, size_t index, const char *key);      /* present and null */
 
 /* The text, or ERR_FORMAT: the operand of a template's "+". */
 status chat_message_text(const chat_request *request, size_t index, const char *key, chat_span *out);
 
-/* Writes the value as a template's {{ }} prints it: nothing if absent, "None" if null. ERR_FORMAT: neither these nor text. */
+/* The text, or nothing if absent. ERR_FORMAT: not text. */
 status chat_message_print(const chat_request *request, size_t index, const char *key, chat_text *out);
 status chat_message_shown(const chat_request *request, size_t index, const char *key, chat_span *out);
 

@@ -71,7 +71,7 @@ static status encode_message(const eval_item *of, const chat *c, const tokenizer
   json_t *body = json_pack("{s:[{s:s, s:o}]}", "messages", "role", "user", "content", json_stringn(of->prompt.bytes, of->prompt.count));
   char *text = NULL;
   size_t bytes = 0;
-  status result = body ? chat_render(c, body, &text, &bytes) : FAIL(ERR_LIMIT, "item: no memory");
+  status result = body ? chat_render(c, body, NULL, &text, &bytes) : FAIL(ERR_LIMIT, "item: no memory");
   json_decref(body);
   if (result == OK) result = encode_text(text, bytes, false, t, out);
   free(text);

@@ -35,16 +35,33 @@ bool serve_fields_wrong(serve_fault *fault, const char *param, const char *code,
   return false;
 }
 
-static bool wrong(serve_fault *fault, const field *at, const char *expected) {
-  return serve_fields_wrong(fault, at->name, "invalid_value", "%s: expected %s", at->name, expected);
+static bool wrong_at(serve_fault *fault, const char *path, const char *expected) {
+  return serve_fields_wrong(fault, path, "invalid_value", "%s: expected %s", path, expected);
+}
+
+static bool wrong(serve_fault *fault, const field *at, const char *expected) { return wrong_at(fault, at->name, expected); }
+
+/* An entry of the field's list. */
+static bool wrong_entry(serve_fault *fault, const field *at, size_t index, const char *expected) {
+  char path[SERVE_FIELDS_PATH_BYTES];
+  snprintf(path, sizeof path, "%s[%zu]", at->name, index);
+  return wrong_at(fault, path, expected);
 }
 
 /* === Numbers and flags ====================================================================================================== */
 
+/* Also takes a number like 2.0: some clients write every number with a fraction. From 2^53 on, such a number may be another than meant. */
+static bool integer_of(const json_t *value, json_int_t *out) {
+  double number = json_real_value(value);
+  bool is_whole = json_is_real(value) && fabs(number) < 0x1p53 && number == trunc(number);
+  *out = is_whole ? (json_int_t)number : json_integer_value(value);
+  return is_whole || json_is_integer(value);
+}
+
 static bool read_count(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
   uint32_t *target = (uint32_t *)((char *)out + at->offset);
-  json_int_t found = json_integer_value(value);
-  if (!json_is_integer(value) || (double)found < at->least || (double)found > at->most) return wrong(fault, at, at->expected);
+  json_int_t found;
+  if (!integer_of(value, &found) || (double)found < at->least || (double)found > at->most) return wrong(fault, at, at->expected);
   *target = (uint32_t)found;
   return true;
 }
@@ -65,7 +82,8 @@ static bool read_best_of(const field *at, const json_t *value, serve_fields *out
 }
 
 static bool read_top_k(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
-  if (json_is_integer(value) && json_integer_value(value) == -1) return true; /* off, like 0 */
+  json_int_t found;
+  if (integer_of(value, &found) && found == -1) return true; /* off, like 0 */
   return read_count(at, value, out, fault);
 }
 
@@ -111,9 +129,10 @@ static bool read_seed(const field *at, const json_t *value, serve_fields *out, s
   errno = 0;
   uint64_t seed = text && isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
   bool is_text = end && !*end && !errno && strlen(text) == json_string_length(value);
-  bool is_number = json_is_integer(value) && json_integer_value(value) >= 0;
+  json_int_t number;
+  bool is_number = integer_of(value, &number) && number >= 0;
   if (!is_text && !is_number) return wrong(fault, at, "an integer of 0 to 18446744073709551615 (text above 9223372036854775807)");
-  out->seed = is_number ? (uint64_t)json_integer_value(value) : seed;
+  out->seed = is_number ? (uint64_t)number : seed;
   return true;
 }
 
@@ -136,7 +155,8 @@ static bool read_stop(const field *at, const json_t *value, serve_fields *out, s
     const json_t *text = json_is_array(value) ? json_array_get(value, i) : value;
     size_t bytes = json_string_length(text);
     if (!json_is_string(text) || bytes == 0 || bytes > VERBATIM_STOP_TEXT_BYTES_MAX)
-      return wrong(fault, at, "a text of 1 to 256 bytes, or a list of these");
+      return json_is_array(value) ? wrong_entry(fault, at, i, "a text of 1 to 256 bytes")
+                                  : wrong(fault, at, "a text of 1 to 256 bytes, or a list of these");
     out->stop_texts[i] = (verbatim_text){.bytes = keep(out, text), .count = bytes};
   }
   out->stop_text_count = (uint32_t)count;
@@ -147,11 +167,13 @@ bool serve_fields_ids(const char *param, const json_t *list, uint32_t vocab, int
   const json_t *id;
   size_t i;
   json_array_foreach(list, i, id) {
-    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= vocab)
-      return serve_fields_wrong(fault, param, "invalid_value",
-                                "%s: expected token ids, integers of 0 to %u, found something else at index %zu",
-                                param, vocab - 1, i);
-    ids[i] = (int32_t)json_integer_value(id);
+    json_int_t number;
+    char path[SERVE_FIELDS_PATH_BYTES];
+    if (!integer_of(id, &number) || number < 0 || number >= vocab) {
+      snprintf(path, sizeof path, "%s[%zu]", param, i);
+      return serve_fields_wrong(fault, path, "invalid_value", "%s: expected one of the token ids, integers of 0 to %u", path, vocab - 1);
+    }
+    ids[i] = (int32_t)number;
   }
   return true;
 }
@@ -168,7 +190,7 @@ static bool read_allowed(const field *at, const json_t *value, serve_fields *out
   if (!serve_fields_ids(at->name, value, out->vocab, out->allowed_ids, fault)) return false;
   for (size_t i = 0; i < count; i++)
     for (size_t j = 0; j < i; j++)
-      if (out->allowed_ids[i] == out->allowed_ids[j]) return wrong(fault, at, "no token id twice");
+      if (out->allowed_ids[i] == out->allowed_ids[j]) return wrong_entry(fault, at, i, "no token id twice");
   out->allowed_count = (uint32_t)count;
   return true;
 }
@@ -185,8 +207,10 @@ static bool read_biases(const field *at, const json_t *value, serve_fields *out,
     errno = 0;
     long id = isdigit((unsigned char)*key) && (key[0] != '0' || !key[1]) ? strtol(key, &end, 10) : -1;
     double number = json_number_value(bias);
-    if (!end || *end || errno || id >= (long)out->vocab) return wrong(fault, at, "token ids of the vocabulary as keys, like \"17\"");
-    if (!json_is_number(bias) || !(number >= -1000 && number <= 1000)) return wrong(fault, at, "biases of -1000 to 1000");
+    char path[SERVE_FIELDS_PATH_BYTES];
+    snprintf(path, sizeof path, "%s.%.64s", at->name, key);
+    if (!end || *end || errno || id >= (long)out->vocab) return wrong_at(fault, path, "token ids of the vocabulary as keys, like \"17\"");
+    if (!json_is_number(bias) || !(number >= -1000 && number <= 1000)) return wrong_at(fault, path, "a bias of -1000 to 1000");
     out->biases[count++] = (verbatim_bias){.token = (int32_t)id, .bias = number == 0 ? 0.0f : (float)number};
   }
   out->bias_count = count;
@@ -203,7 +227,7 @@ static bool read_required(const field *at, const json_t *value, serve_fields *ou
   size_t i;
   if (!json_is_array(value) || json_array_size(value) > VERBATIM_REQUIRED_MAX) return wrong(fault, at, "a list of at most 32 axes");
   json_array_foreach(value, i, name) {
-    if (!is_name(name)) return wrong(fault, at, "names of axes, like \"prefix_hit\"");
+    if (!is_name(name)) return wrong_entry(fault, at, i, "the name of an axis, like \"prefix_hit\"");
     out->required[i] = keep(out, name);
   }
   out->required_count = (uint32_t)json_array_size(value);
@@ -219,18 +243,32 @@ static bool read_request_id(const field *at, const json_t *value, serve_fields *
   return true;
 }
 
+/* As in vLLM, continuous_usage_stats adds to what include_usage asks for, and alone has no effect. */
 static bool read_stream_options(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
-  static const char *const names[] = {"include_usage", NULL};
+  static const char *const names[] = {"include_usage", "continuous_usage_stats", "include_obfuscation", NULL};
+  static const char path[] = "stream_options.";
+  bool obfuscates = false, continues = false;
   if (!json_is_object(value)) return wrong(fault, at, "an object");
-  return serve_fields_only(value, names, fault) && serve_fields_bool(value, "include_usage", &out->include_usage, fault);
+  if (!serve_fields_only(value, path, names, fault) || !serve_fields_bool(value, path, names[0], &out->include_usage, fault) ||
+      !serve_fields_bool(value, path, names[1], &continues, fault) || !serve_fields_bool(value, path, names[2], &obfuscates, fault))
+    return false;
+  if (obfuscates)
+    return serve_fields_wrong(fault, "stream_options.include_obfuscation", "unsupported_parameter",
+                              "stream_options.include_obfuscation is not supported but as false; hint: leave it out");
+  out->include_running_usage = continues && out->include_usage;
+  return !continues || out->include_usage || serve_fields_ignore(out, "stream_options.continuous_usage_stats", fault);
+}
+
+bool serve_fields_ignore(serve_fields *self, const char *path, serve_fault *fault) {
+  if (!self->ignored) self->ignored = json_array();
+  if (json_array_append_new(self->ignored, json_string(path)) == 0) return true;
+  *fault = (serve_fault){.http_status = 500, .type = "server_error", .code = "out_of_memory", .message = "no memory for the request"};
+  return false;
 }
 
 static bool read_ignored(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
   (void)value;
-  (void)fault;
-  ASSERT(out->ignored_count < SERVE_FIELDS_IGNORED_MAX);
-  out->ignored[out->ignored_count++] = at->name;
-  return true;
+  return serve_fields_ignore(out, at->name, fault);
 }
 
 static bool read_elsewhere(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
@@ -358,12 +396,25 @@ static const char *meant(const char *name, unsigned kind) {
   return nearest;
 }
 
+/* Compares without members that are null. */
+static bool is_equal(const json_t *neutral, const json_t *value) {
+  json_t *given = json_copy((json_t *)(uintptr_t)value), *member;
+  const char *key;
+  void *next;
+  json_object_foreach_safe(given, next, key, member) {
+    if (json_is_null(member)) json_object_del(given, key);
+  }
+  bool equal = json_equal(neutral, given);
+  json_decref(given);
+  return equal;
+}
+
 static bool read_unknown(const char *name, const json_t *value, unsigned kind, serve_fault *fault) {
   for (size_t i = 0; i < ARRAY_LEN(LACKED); i++) {
     if (strcmp(LACKED[i].name, name) != 0) continue;
     json_t *neutral = LACKED[i].neutral ? json_loads(LACKED[i].neutral, JSON_DECODE_ANY, NULL) : NULL;
     bool is_number = json_is_number(neutral) && json_is_number(value);
-    bool is_neutral = is_number ? json_number_value(neutral) == json_number_value(value) : neutral && json_equal(neutral, value);
+    bool is_neutral = is_number ? json_number_value(neutral) == json_number_value(value) : neutral && is_equal(neutral, value);
     json_decref(neutral);
     if (is_neutral) return true;
     return serve_fields_wrong(fault, name, "unsupported_parameter",
@@ -394,12 +445,23 @@ static bool check_size(const char *body, size_t bytes, serve_fault *fault) {
                             "allowed; hint: send it as several requests", values, lists, SERVE_FIELDS_VALUES_MAX, SERVE_FIELDS_LISTS_MAX);
 }
 
+/* JSON has no byte order mark (RFC 8259), and a proxy that drops it would change the body. */
+static bool check_encoding(const char *body, size_t bytes, serve_fault *fault) {
+  bool is_utf16 = bytes >= 2 && (memcmp(body, "\xff\xfe", 2) == 0 || memcmp(body, "\xfe\xff", 2) == 0);
+  if (is_utf16)
+    return serve_fields_wrong(fault, "", "invalid_json", "the body begins with a byte order mark of UTF-16; hint: send UTF-8 without one");
+  if (bytes >= 3 && memcmp(body, "\xef\xbb\xbf", 3) == 0)
+    return serve_fields_wrong(fault, "", "invalid_json", "the body begins with a byte order mark (EF BB BF); hint: leave it out, as with "
+                              "Python's encoding \"utf-8\" instead of \"utf-8-sig\"");
+  return true;
+}
+
 bool serve_fields_parse(const char *body, size_t bytes, json_t **out, serve_fault *fault) {
   json_error_t error;
   const char *key;
   json_t *value;
   void *next;
-  if (!check_size(body, bytes, fault)) return false;
+  if (!check_size(body, bytes, fault) || !check_encoding(body, bytes, fault)) return false;
   json_t *object = json_loadb(body, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
   if (!object) return serve_fields_wrong(fault, "", "invalid_json", "the body is not JSON: %.200s (line %d)", error.text, error.line);
   if (!json_is_object(object)) {
@@ -413,22 +475,26 @@ bool serve_fields_parse(const char *body, size_t bytes, json_t **out, serve_faul
   return true;
 }
 
-bool serve_fields_only(const json_t *body, const char *const *names, serve_fault *fault) {
+bool serve_fields_only(const json_t *body, const char *path, const char *const *names, serve_fault *fault) {
   const char *key;
   const json_t *value;
+  char whole[SERVE_FIELDS_PATH_BYTES];
   json_object_foreach((json_t *)(uintptr_t)body, key, value) {
     const char *const *name = names;
     while (*name && strcmp(*name, key) != 0) name++;
+    snprintf(whole, sizeof whole, "%s%.64s", path, key);
     if (!*name && !json_is_null(value))
-      return serve_fields_wrong(fault, key, "unknown_parameter", "%.64s is not a field here; SERVING.md lists them", key);
+      return serve_fields_wrong(fault, whole, "unknown_parameter", "%s is not a field here; SERVING.md lists them", whole);
   }
   return true;
 }
 
-bool serve_fields_bool(const json_t *body, const char *name, bool *out, serve_fault *fault) {
+bool serve_fields_bool(const json_t *body, const char *path, const char *name, bool *out, serve_fault *fault) {
   const json_t *value = json_object_get(body, name);
+  char whole[SERVE_FIELDS_PATH_BYTES];
   if (!value || json_is_null(value)) return true;
-  if (!json_is_boolean(value)) return serve_fields_wrong(fault, name, "invalid_value", "%s: expected true or false", name);
+  snprintf(whole, sizeof whole, "%s%s", path, name);
+  if (!json_is_boolean(value)) return wrong_at(fault, whole, "true or false");
   *out = json_is_true(value);
   return true;
 }

@@ -78,20 +78,25 @@ static bool read_tokenize(const json_t *body, bool *add_special, bool *return_st
   bool is_chat = json_object_get(body, "messages") != NULL;
   *add_special = !is_chat;
   *return_strings = false;
-  if (!serve_fields_only(body, is_chat ? of_chat : of_text, fault)) return false;
-  return serve_fields_bool(body, "add_special_tokens", add_special, fault) &&
-         serve_fields_bool(body, "return_token_strs", return_strings, fault);
+  if (!serve_fields_only(body, "", is_chat ? of_chat : of_text, fault)) return false;
+  return serve_fields_bool(body, "", "add_special_tokens", add_special, fault) &&
+         serve_fields_bool(body, "", "return_token_strs", return_strings, fault);
 }
 
-static void put_tokens(const serve_model *m, const int32_t *ids, size_t count, bool return_strings, serve_text *out) {
+/* ignored: the paths of a conversation's fields without effect; NULL: it was no conversation. */
+static void put_tokens(const serve_model *m, const int32_t *ids, size_t count, bool return_strings, const json_t *ignored,
+                       serve_text *out) {
   strbuf_addf(out, "{\"count\":%zu,\"max_model_len\":%" PRIu32 ",\"tokens\":", count, m->info->max_len);
   serve_text_ids(out, ids, count);
-  strbuf_addf(out, return_strings ? ",\"token_strs\":[" : ",\"token_strs\":null}");
+  strbuf_addf(out, return_strings ? ",\"token_strs\":[" : ",\"token_strs\":null");
   for (size_t i = 0; i < count && return_strings; i++) {
     if (i) strbuf_addf(out, ",");
     serve_tokens_name(m->tokenizer, ids[i], false, out);
   }
-  if (return_strings) strbuf_addf(out, "]}");
+  if (return_strings) strbuf_addf(out, "]");
+  if (ignored) strbuf_addf(out, ",\"ignored\":");
+  if (ignored) serve_text_json(out, ignored);
+  strbuf_addf(out, "}");
 }
 
 static bool tokenize(const serve_model *m, const json_t *body, serve_text *out, serve_fault *fault) {
@@ -102,10 +107,12 @@ static bool tokenize(const serve_model *m, const json_t *body, serve_text *out, 
   bool is_chat = json_object_get(body, "messages") != NULL;
   if (!is_chat && !json_is_string(text))
     return serve_fields_wrong(fault, "prompt", text ? "invalid_value" : "missing_required_parameter", "prompt: expected a text");
-  bool is_read = is_chat ? serve_request_encode_chat(m, body, add_special, &prompt, fault)
+  json_t *ignored = is_chat ? json_array() : NULL;
+  bool is_read = is_chat ? serve_request_encode_chat(m, body, add_special, ignored, &prompt, fault)
                          : serve_request_encode(m, json_string_value(text), json_string_length(text), add_special, "prompt", &prompt,
                                                 fault);
-  if (is_read) put_tokens(m, prompt.ids, prompt.count, return_strings, out);
+  if (is_read) put_tokens(m, prompt.ids, prompt.count, return_strings, ignored, out);
+  json_decref(ignored);
   free(prompt.ids);
   return is_read;
 }
@@ -124,7 +131,7 @@ static bool detokenize(const serve_model *m, const json_t *body, serve_text *out
   const json_t *list = json_object_get(body, "tokens");
   serve_text text = {0};
   detokenizer decoder = {0};
-  if (!serve_request_check_model(m, body, fault) || !serve_fields_only(body, names, fault)) return false;
+  if (!serve_request_check_model(m, body, fault) || !serve_fields_only(body, "", names, fault)) return false;
   if (!json_is_array(list))
     return serve_fields_wrong(fault, "tokens", list ? "invalid_value" : "missing_required_parameter",
                               "tokens: expected a list of token ids");

@@ -128,9 +128,10 @@ void serve_params_put(const serve_model *m, const serve_request *request, serve_
     serve_text_digest(out, names[i].digest);
     strbuf_addf(out, ",");
   }
-  strbuf_addf(out, "\"ignored\":[");
-  for (uint32_t i = 0; i < request->fields.ignored_count; i++) strbuf_addf(out, i ? ",\"%s\"" : "\"%s\"", request->fields.ignored[i]);
-  strbuf_addf(out, "],\"choices\":[");
+  strbuf_addf(out, "\"ignored\":");
+  if (request->fields.ignored) serve_text_json(out, request->fields.ignored);
+  else strbuf_addf(out, "[]");
+  strbuf_addf(out, ",\"choices\":[");
   for (uint32_t i = 0; i < request->choice_count; i++) {
     if (i) strbuf_addf(out, ",");
     put_choice(m, &request->choices[i], i, out);

@@ -125,13 +125,17 @@ static void put_head(const serve_model *m, const serve_request *request, bool is
   strbuf_addf(out, ",\"choices\":[");
 }
 
+static void put_counts(uint64_t prompt, uint64_t generated, serve_text *out) {
+  strbuf_addf(out, "{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "}", prompt, generated,
+                 prompt + generated);
+}
+
 /* Each prompt counts once, however many samples it has. */
 static void put_usage(const serve_request *request, serve_text *out) {
   uint64_t prompt = 0, generated = 0;
   for (uint32_t i = 0; i < request->prompt_count; i++) prompt += request->prompts[i].count;
   for (uint32_t i = 0; i < request->choice_count; i++) generated += request->choices[i].engine_request.token_count;
-  strbuf_addf(out, "{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "}", prompt, generated,
-                 prompt + generated);
+  put_counts(prompt, generated, out);
 }
 
 /* === Whole ================================================================================================================== */
@@ -195,6 +199,14 @@ static void put_fault_event(serve_request *request, const serve_fault *fault, se
   end_stream(request, out);
 }
 
+/* With continuous_usage_stats, of the choice and up to this event, as in vLLM. */
+static void put_event_usage(const serve_choice *choice, const serve_delta *delta, serve_text *out) {
+  const serve_fields *f = &choice->request->fields;
+  uint32_t prompt = choice->engine_request.prompt_count, generated = delta->to > prompt ? delta->to - prompt : 0;
+  if (f->include_running_usage) put_counts(prompt, generated, out);
+  else if (f->include_usage) strbuf_addf(out, "null");
+}
+
 /* The last event with a choice, or the usage event after it, also holds the verbatim object. */
 static void put_event(const serve_model *m, serve_request *request, serve_choice *choice, const serve_delta *delta, serve_text *out) {
   const serve_fields *f = &request->fields;
@@ -202,7 +214,8 @@ static void put_event(const serve_model *m, serve_request *request, serve_choice
   strbuf_addf(out, "data: ");
   put_head(m, request, true, request->created, out);
   put_choice(m, choice, delta, &choice->sent, true, out);
-  strbuf_addf(out, f->include_usage ? "],\"usage\":null" : "]");
+  strbuf_addf(out, f->include_usage ? "],\"usage\":" : "]");
+  put_event_usage(choice, delta, out);
   if (request->kind == SERVE_CHAT && f->return_ids && delta->first && choice == request->choices)
     put_prompt_ids(&choice->engine_request, out);
   if (request->ended_count == request->choice_count && !f->include_usage) {

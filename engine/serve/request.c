@@ -65,15 +65,20 @@ bool serve_request_encode(const serve_model *m, const char *text, size_t bytes, 
   return true;
 }
 
+static bool wrong_prompt(const char *path, serve_fault *fault) {
+  return serve_fields_wrong(fault, path, "invalid_value", "%s: expected texts, or lists of token ids, all of one kind", path);
+}
+
 /* A text, or a list of token ids. */
-static bool read_prompt(const serve_model *m, const serve_fields *f, const json_t *value, serve_prompt *out, serve_fault *fault) {
+static bool read_prompt(const serve_model *m, const serve_fields *f, const char *path, const json_t *value, serve_prompt *out,
+                        serve_fault *fault) {
   if (json_is_string(value))
-    return serve_request_encode(m, json_string_value(value), json_string_length(value), f->add_special, "prompt", out, fault);
+    return serve_request_encode(m, json_string_value(value), json_string_length(value), f->add_special, path, out, fault);
   if (!json_is_array(value) || json_array_size(value) > UINT32_MAX)
-    return serve_fields_wrong(fault, "prompt", "invalid_value", "prompt: expected texts, or lists of token ids, all of one kind");
+    return wrong_prompt(path, fault);
   if (!(out->ids = malloc((json_array_size(value) + 1) * sizeof *out->ids))) return no_memory(fault);
   out->count = (uint32_t)json_array_size(value);
-  return serve_fields_ids("prompt", value, m->info->vocab, out->ids, fault);
+  return serve_fields_ids(path, value, m->info->vocab, out->ids, fault);
 }
 
 static bool new_prompts(const serve_model *m, serve_request *request, size_t count, const char *param, serve_fault *fault) {
@@ -94,14 +99,31 @@ static bool read_prompts(const serve_model *m, serve_request *request, const jso
   if (!new_prompts(m, request, is_list ? json_array_size(prompt) : 1, "prompt", fault)) return false;
   for (uint32_t i = 0; i < request->prompt_count; i++) {
     const json_t *one = is_list ? json_array_get(prompt, i) : prompt;
-    if (is_list && json_is_string(one) != json_is_string(first))
-      return serve_fields_wrong(fault, "prompt", "invalid_value", "prompt: expected texts, or lists of token ids, all of one kind");
-    if (!read_prompt(m, &request->fields, one, &request->prompts[i], fault)) return false;
+    char path[SERVE_FIELDS_PATH_BYTES];
+    snprintf(path, sizeof path, is_list ? "prompt[%u]" : "prompt", i);
+    if (is_list && json_is_string(one) != json_is_string(first)) return wrong_prompt(path, fault);
+    if (!read_prompt(m, &request->fields, path, one, &request->prompts[i], fault)) return false;
   }
   return true;
 }
 
-bool serve_request_encode_chat(const serve_model *m, const json_t *body, bool add_special, serve_prompt *out, serve_fault *fault) {
+/* The path of the field that a renderer's error begins with, or "messages". */
+static void path_of(const json_t *body, const char *error, char path[SERVE_FIELDS_PATH_BYTES]) {
+  const char *end = strstr(error, ": ");
+  size_t bytes = end ? (size_t)(end - error) : 0, first = strcspn(error, ".[:");
+  bool is_path = first <= bytes && bytes < SERVE_FIELDS_PATH_BYTES && json_object_getn(body, error, first);
+  snprintf(path, SERVE_FIELDS_PATH_BYTES, "%.*s", is_path ? (int)bytes : 8, is_path ? error : "messages");
+}
+
+static bool refuse_chat(const json_t *body, status why, serve_fault *fault) {
+  char path[SERVE_FIELDS_PATH_BYTES];
+  const char *code = why == ERR_USAGE ? "unknown_parameter" : why == ERR_UNSUPPORTED ? "unsupported_value" : "invalid_value";
+  path_of(body, fail_text(), path);
+  return serve_fields_wrong(fault, path, code, "%.500s", fail_text());
+}
+
+bool serve_request_encode_chat(const serve_model *m, const json_t *body, bool add_special, json_t *ignored, serve_prompt *out,
+                               serve_fault *fault) {
   char *text = NULL;
   size_t bytes = 0;
   if (!m->chat || !chat_name(m->chat))
@@ -110,17 +132,37 @@ bool serve_request_encode_chat(const serve_model *m, const json_t *body, bool ad
   if (!json_object_get(body, "messages"))
     return serve_fields_wrong(fault, "messages", "missing_required_parameter", "messages: expected a list of messages");
   fail_clear();
-  status result = chat_render(m->chat, body, &text, &bytes);
-  if (result != OK)
-    return serve_fields_wrong(fault, "messages", result == ERR_UNSUPPORTED ? "unsupported_value" : "invalid_value", "%.500s", fail_text());
+  status result = chat_render(m->chat, body, ignored, &text, &bytes);
+  if (result != OK) return refuse_chat(body, result, fault);
   bool is_read = serve_request_encode(m, text, bytes, add_special, "messages", out, fault);
   free(text);
   return is_read;
 }
 
 static bool read_messages(const serve_model *m, serve_request *request, const json_t *body, serve_fault *fault) {
+  serve_fields *f = &request->fields;
+  if (!f->ignored && !(f->ignored = json_array())) return no_memory(fault);
   return new_prompts(m, request, 1, "messages", fault) &&
-         serve_request_encode_chat(m, body, request->fields.add_special, &request->prompts[0], fault);
+         serve_request_encode_chat(m, body, f->add_special, f->ignored, &request->prompts[0], fault);
+}
+
+/* === Stop texts ============================================================================================================= */
+
+/* Lists the stop texts that spell a special token: it has no text in a reply, so they match only if a model spells it letter by letter. */
+static bool note_stops(const serve_model *m, const json_t *body, serve_fields *f, serve_fault *fault) {
+  int32_t ids[VERBATIM_STOP_TEXT_BYTES_MAX + 8];
+  for (uint32_t i = 0; i < f->stop_text_count; i++) {
+    const verbatim_text *text = &f->stop_texts[i];
+    char path[SERVE_FIELDS_PATH_BYTES];
+    size_t count = 0, special = 0;
+    fail_clear();
+    if (tokenizer_encode(m->tokenizer, text->bytes, text->count, false, true, ids, ARRAY_LEN(ids), &count) != OK)
+      return serve_fields_wrong(fault, "stop", "invalid_value", "stop: %.400s", fail_text());
+    for (size_t k = 0; k < count; k++) special += tokenizer_is_special(m->tokenizer, ids[k]);
+    snprintf(path, sizeof path, json_is_array(json_object_get(body, "stop")) ? "stop[%u]" : "stop", i);
+    if (special && !serve_fields_ignore(f, path, fault)) return false;
+  }
+  return true;
 }
 
 /* === Sizes of outputs ======================================================================================================= */
@@ -138,20 +180,20 @@ static uint32_t alternatives(const serve_fields *f) {
 static bool judge_prompt(const serve_model *m, const serve_request *request, uint32_t index, serve_fault *fault) {
   const serve_fields *f = &request->fields;
   serve_prompt *prompt = &request->prompts[index];
-  const char *param = request->kind == SERVE_CHAT ? "messages" : "prompt";
+  char param[SERVE_FIELDS_PATH_BYTES] = "messages";
   uint32_t most = m->info->max_len;
-  if (prompt->count == 0) return serve_fields_wrong(fault, param, "invalid_value", "%s %u: expected at least one token", param, index);
+  if (request->kind == SERVE_COMPLETION) snprintf(param, sizeof param, request->prompt_count > 1 ? "prompt[%u]" : "prompt", index);
+  if (prompt->count == 0) return serve_fields_wrong(fault, param, "invalid_value", "%s: expected at least one token", param);
   uint32_t left = prompt->count < most ? most - prompt->count : 0;
   prompt->max_tokens = f->max_tokens;
   if (!f->has_max_tokens) prompt->max_tokens = max_u32(1, request->kind == SERVE_CHAT ? left : min_u32(DEFAULT_MAX_TOKENS, left));
   if ((uint64_t)prompt->count + prompt->max_tokens > most)
     return serve_fields_wrong(fault, param, "context_length_exceeded",
-                              "the maximum context length is %u tokens, %" PRIu64 " were requested: %u in %s %u and %u to generate; "
-                              "hint: shorten it, or request fewer", most,
-                              (uint64_t)prompt->count + prompt->max_tokens, prompt->count, param, index, prompt->max_tokens);
+                              "this model's maximum context length is %u tokens, %" PRIu64 " were requested: %u in %s%s and %u to "
+                              "generate; hint: shorten it, or request fewer", most, (uint64_t)prompt->count + prompt->max_tokens,
+                              prompt->count, request->kind == SERVE_CHAT ? "the " : "", param, prompt->max_tokens);
   if (prompt->max_tokens == 0 && prompt->count < 2)
-    return serve_fields_wrong(fault, param, "invalid_value", "%s %u: one token with max_tokens 0, so there is nothing to score", param,
-                              index);
+    return serve_fields_wrong(fault, param, "invalid_value", "%s: one token with max_tokens 0, so there is nothing to score", param);
   return true;
 }
 
@@ -208,6 +250,7 @@ static bool measure(const serve_model *m, serve_request *request, uint64_t *outp
     total += (of.scores + of.tokens) * sizeof(verbatim_token) + of.alternatives * sizeof(verbatim_alternative);
     request->reply_bytes += reply_bytes(request, i);
   }
+  request->reply_bytes += json_dumpb(request->fields.ignored, NULL, 0, JSON_COMPACT);
   request->bytes += total + request->reply_bytes;
   *output_bytes = total;
   if (request->bytes <= most) return true;
@@ -304,6 +347,7 @@ static bool fill(const serve_model *m, serve_request *request, const json_t *bod
   uint64_t output_bytes = 0;
   if (!serve_request_check_model(m, body, fault)) return false;
   if (!serve_fields_read(request->kind, body, m->info->vocab, &request->fields, fault)) return false;
+  if (!note_stops(m, body, &request->fields, fault)) return false;
   if (!(request->kind == SERVE_CHAT ? read_messages : read_prompts)(m, request, body, fault)) return false;
   if (!judge(m, request, fault) || !measure(m, request, &output_bytes, fault) || !make_choices(request, output_bytes, fault)) return false;
   request->stream = request->fields.stream;
@@ -329,6 +373,7 @@ bool serve_request_parse(const serve_model *m, enum serve_kind kind, const char 
 void serve_request_close(serve_request *request) {
   if (!request) return;
   for (uint32_t i = 0; i < request->prompt_count; i++) free(request->prompts[i].ids);
+  json_decref(request->fields.ignored);
   free(request->prompts);
   free(request->choices);
   free(request->outputs);

@@ -103,7 +103,8 @@ uint32_t serve_request_stop_ids(const serve_model *m, const verbatim_request *en
 bool serve_request_check_model(const serve_model *m, const json_t *body, serve_fault *fault);
 bool serve_request_encode(const serve_model *m, const char *text, size_t bytes, bool add_special, const char *param, serve_prompt *out,
                       serve_fault *fault);
-bool serve_request_encode_chat(const serve_model *m, const json_t *body, bool add_special, serve_prompt *out, serve_fault *fault);
+bool serve_request_encode_chat(const serve_model *m, const json_t *body, bool add_special, json_t *ignored, serve_prompt *out,
+                               serve_fault *fault);
 
 /* The choice's name in a receipt: the request's id, followed by "#" and its number if there are several choices. Returns name. */
 const char *serve_request_name(const serve_choice *choice, char name[SERVE_REQUEST_NAME_BYTES]);

@@ -73,7 +73,10 @@ static void tokenize(void **state) {
   expect(serve_info_tokenize, "{\"prompt\":\"\",\"add_special_tokens\":false}",
          "{\"count\":0,\"max_model_len\":256,\"tokens\":[],\"token_strs\":null}");
   expect(serve_info_tokenize, "{\"messages\":[{\"role\":\"user\",\"content\":\"add\"}],\"add_generation_prompt\":false}",
-         "{\"count\":2,\"max_model_len\":256,\"tokens\":[0,283],\"token_strs\":null}");
+         "{\"count\":2,\"max_model_len\":256,\"tokens\":[0,283],\"token_strs\":null,\"ignored\":[]}");
+  expect(serve_info_tokenize, "{\"messages\":[{\"role\":\"tool\",\"content\":\"add\",\"tool_call_id\":\"a\"}],\"return_token_strs\":true}",
+         "{\"count\":2,\"max_model_len\":256,\"tokens\":[0,283],\"token_strs\":[\"" BOS_TEXT "\",\"add\"],"
+         "\"ignored\":[\"messages[0].tool_call_id\"]}");
   expect_refused(serve_info_tokenize, "{}", "prompt", "missing_required_parameter");
   expect_refused(serve_info_tokenize, "{\"prompt\":[1]}", "prompt", "invalid_value");
   expect_refused(serve_info_tokenize, "{\"prompt\":\"a\",\"messages\":[]}", "prompt", "unknown_parameter");
@@ -87,8 +90,9 @@ static void tokenize(void **state) {
 static void detokenize(void **state) {
   (void)state;
   expect(serve_info_detokenize, "{\"tokens\":[0,283,1]}", "{\"prompt\":\"" BOS_TEXT "add" EOS_TEXT "\"}");
+  expect(serve_info_detokenize, "{\"tokens\":[0.0,283.0]}", "{\"prompt\":\"" BOS_TEXT "add\"}");
   expect(serve_info_detokenize, "{\"tokens\":[]}", "{\"prompt\":\"\"}");
-  expect_refused(serve_info_detokenize, "{\"tokens\":[768]}", "tokens", "invalid_value");
+  expect_refused(serve_info_detokenize, "{\"tokens\":[768]}", "tokens[0]", "invalid_value");
   expect_refused(serve_info_detokenize, "{\"tokens\":\"a\"}", "tokens", "invalid_value");
   expect_refused(serve_info_detokenize, "{}", "tokens", "missing_required_parameter");
   expect_refused(serve_info_detokenize, "{\"tokens\":[],\"x\":1}", "x", "unknown_parameter");

@@ -24,6 +24,15 @@ static void expect_refused(enum serve_kind kind, const char *body, const char *p
     fail_msg("%s: found %u \"%s\" \"%s\": %s", body, fault.http_status, fault.param, fault.code, fault.message);
 }
 
+/* The fault names the field or something inside it. */
+static void expect_refused_in(enum serve_kind kind, const char *body, const char *field, const char *code, const char *word) {
+  serve_fault fault = serve_fixture_refused(&fixture, kind, body);
+  size_t bytes = strlen(field);
+  bool is_inside = strncmp(fault.param, field, bytes) == 0 && (!fault.param[bytes] || strchr("[.", fault.param[bytes]));
+  if (!is_inside || strcmp(fault.code, code) != 0 || !strstr(fault.message, word))
+    fail_msg("%s: found \"%s\" \"%s\": %s", body, fault.param, fault.code, fault.message);
+}
+
 static void refuses(const char *fields, const char *param, const char *code, const char *word) {
   char body[4096];
   snprintf(body, sizeof body, "{\"prompt\":[5,6,7],%s}", fields);
@@ -93,7 +102,8 @@ static void prompts_that_are_none(void **state) {
     {"{\"prompt\":[1.5]}", "invalid_value", "0 to 767"}, {"{\"prompt\":[null]}", "invalid_value", "of one kind"},
     {"{\"prompt\":[9223372036854775807]}", "invalid_value", "0 to 767"},
     {"{\"prompt\":[1],\"n\":65}", "too_many_choices", "64 choices"}};
-  for (size_t i = 0; i < ARRAY_LEN(cases); i++) expect_refused(SERVE_COMPLETION, cases[i].body, "prompt", cases[i].code, cases[i].word);
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    expect_refused_in(SERVE_COMPLETION, cases[i].body, "prompt", cases[i].code, cases[i].word);
 }
 
 static void bodies_that_are_none(void **state) {
@@ -101,6 +111,8 @@ static void bodies_that_are_none(void **state) {
   static const char *const bodies[] = {"", "[", "[]", "7", "{\"a\":1,\"a\":2}", "{\"prompt\":\"\xff\"}", "{\"prompt\":\"a\"} x",
                                        "\xef\xbb\xbf{}"};
   for (size_t i = 0; i < ARRAY_LEN(bodies); i++) expect_refused(SERVE_COMPLETION, bodies[i], "", "invalid_json", "the body");
+  expect_refused(SERVE_COMPLETION, "\xef\xbb\xbf{\"prompt\":\"a\"}", "", "invalid_json", "byte order mark (EF BB BF)");
+  expect_refused(SERVE_COMPLETION, "\xff\xfe{", "", "invalid_json", "byte order mark of UTF-16");
   char *deep = malloc(100001);
   assert_non_null(deep);
   memset(deep, '[', 100000);
@@ -151,7 +163,8 @@ static void every_field_reaches_the_engine(void **state) {
   assert_true(r->repetition_penalty == 1.5f && r->top_logprobs == 4 && r->score && r->score_from == 1 && r->deadline_seconds == 2.5);
   assert_true(r->required_count == 1 && strcmp(r->required[0], "batch") == 0 && r->on_text && request->stream &&
               request->fields.include_usage);
-  assert_true(request->fields.ignored_count == 1 && strcmp(request->fields.ignored[0], "user") == 0);
+  assert_int_equal(json_array_size(request->fields.ignored), 1);
+  assert_string_equal(json_string_value(json_array_get(request->fields.ignored, 0)), "user");
   assert_string_equal(request->id, "cmpl-mine:1");
   char name[SERVE_REQUEST_NAME_BYTES];
   assert_string_equal(serve_request_name(&request->choices[1], name), "cmpl-mine:1#1");
@@ -181,11 +194,11 @@ static void neutral_values_are_taken(void **state) {
 static void ranges_are_the_engines(void **state) {
   (void)state;
   static const struct { const char *param, *bad[8]; } cases[] = {
-    {"max_tokens", {"-1", "4294967296", "1.5", "\"7\"", "true"}}, {"n", {"0", "129", "1.0"}}, {"best_of", {"0", "\"1\""}},
+    {"max_tokens", {"-1", "4294967296", "1.5", "\"7\"", "true", "4294967296.0"}}, {"n", {"0", "129", "129.0"}}, {"best_of", {"0", "\"1\""}},
     {"temperature", {"-1", "0.0009", "100.5", "\"0\"", "1e-50", "[]"}}, {"top_p", {"0", "-0.5", "1.0000001", "\"1\""}},
     {"top_k", {"-2", "0.5"}}, {"min_p", {"-1", "1e-31", "1.5"}}, {"repetition_penalty", {"0", "0.06", "16.5"}},
     {"presence_penalty", {"-16.5", "17", "{}"}}, {"frequency_penalty", {"-17", "16.5"}},
-    {"seed", {"-1", "1.5", "\"\"", "\"1x\"", "\"-1\"", "\"18446744073709551616\"", "\" 1\""}},
+    {"seed", {"-1", "1.5", "9007199254740992.0", "\"\"", "\"1x\"", "\"-1\"", "\"18446744073709551616\"", "\" 1\""}},
     {"stop", {"\"\"", "[\"\"]", "[1]", "7", "{}",
               "[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"0\",\"a\",\"b\",\"c\",\"d\",\"e\","
               "\"f\",\"g\"]"}},
@@ -197,10 +210,24 @@ static void ranges_are_the_engines(void **state) {
     {"return_token_ids", {"1"}}, {"return_params", {"1"}}, {"return_receipt", {"\"yes\""}}, {"add_special_tokens", {"1"}}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++)
     for (size_t k = 0; k < ARRAY_LEN(cases[i].bad) && cases[i].bad[k]; k++) {
-      char fields[512];
-      snprintf(fields, sizeof fields, "\"%s\":%s", cases[i].param, cases[i].bad[k]);
-      refuses(fields, cases[i].param, "invalid_value", cases[i].param);
+      char body[512];
+      snprintf(body, sizeof body, "{\"prompt\":[5,6,7],\"%s\":%s}", cases[i].param, cases[i].bad[k]);
+      expect_refused_in(SERVE_COMPLETION, body, cases[i].param, "invalid_value", cases[i].param);
     }
+}
+
+/* 2.0 is 2, wherever a body has an integer. */
+static void an_integer_may_have_a_fraction_of_zero(void **state) {
+  (void)state;
+  serve_request *request = completion("{\"prompt\":[5.0,6e0,7],\"max_tokens\":9.0,\"n\":2.0,\"best_of\":2.0,\"top_k\":7.0,\"seed\":11.0,"
+                                      "\"stop_token_ids\":[17.0],\"allowed_token_ids\":[4.0],\"logprobs\":3.0}");
+  const verbatim_request *r = &request->choices[1].engine_request;
+  assert_true(r->prompt_count == 3 && r->prompt[0] == 5 && r->prompt[1] == 6 && r->max_tokens == 9 && r->top_k == 7 && r->seed == 11);
+  assert_true(r->sample_index == 1 && r->stop_ids[0] == 17 && r->allowed_ids[0] == 4 && r->top_logprobs == 3);
+  serve_request_close(request);
+  request = with("\"top_k\":-1.0,\"prompt_logprobs\":2.0,\"seed\":9007199254740991.0");
+  assert_true(request->fields.top_k == 0 && request->fields.prompt_top == 2 && request->fields.seed == 9007199254740991u);
+  serve_request_close(request);
 }
 
 static void bounds_are_taken(void **state) {
@@ -232,7 +259,7 @@ static void unknown_fields_are_refused_with_what_may_be_meant(void **state) {
   refuses("\"require\":[]", "require", "unknown_parameter", "\"verbatim_require\"");
   refuses("\"qwertyuiop\":1", "qwertyuiop", "unknown_parameter", "SERVING.md");
   refuses("\"messages\":[]", "messages", "unknown_parameter", "chat completions");
-  refuses("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":true}", "continuous_usage_stats", "unknown_parameter",
+  refuses("\"stream\":true,\"stream_options\":{\"usage\":true}", "stream_options.usage", "unknown_parameter",
           "not a field");
   expect_refused(SERVE_CHAT, "{\"messages\":[],\"prompt\":\"a\"}", "prompt", "unknown_parameter", "completions only");
   char body[1024] = "{\"prompt\":[5],\"", *end = body + strlen(body);
@@ -259,6 +286,81 @@ static void lacks_are_said(void **state) {
   expect_refused(SERVE_CHAT, "{\"messages\":[],\"reasoning_effort\":\"low\"}", "reasoning_effort", "unsupported_parameter", "not");
 }
 
+static void expect_ignored(serve_request *request, const char *expected) {
+  char *found = request->fields.ignored ? json_dumps(request->fields.ignored, JSON_COMPACT) : NULL;
+  assert_string_equal(found ? found : "[]", expected);
+  free(found);
+  serve_request_close(request);
+}
+
+/* Load generators and clients that always send these. */
+static void stream_options_are_those_of_vllm_and_openai(void **state) {
+  (void)state;
+  serve_request *request = with("\"stream\":true,\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true,"
+                                "\"include_obfuscation\":false}");
+  assert_true(request->fields.include_usage && request->fields.include_running_usage);
+  expect_ignored(request, "[]");
+  request = with("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":false,\"include_obfuscation\":null}");
+  assert_true(!request->fields.include_usage && !request->fields.include_running_usage);
+  expect_ignored(request, "[]");
+  request = with("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":true}");
+  assert_false(request->fields.include_running_usage);
+  expect_ignored(request, "[\"stream_options.continuous_usage_stats\"]");
+  refuses("\"stream\":true,\"stream_options\":{\"include_obfuscation\":true}", "stream_options.include_obfuscation",
+          "unsupported_parameter", "leave it out");
+  refuses("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":1}", "stream_options.continuous_usage_stats", "invalid_value",
+          "true or false");
+}
+
+/* Special tokens have no text in a reply, so that such a stop text never matches; ids do. */
+static void stop_texts_that_spell_special_tokens_are_listed(void **state) {
+  (void)state;
+#define EOS "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
+  expect_ignored(with("\"stop\":\"" EOS "\""), "[\"stop\"]");
+  expect_ignored(with("\"stop\":[\"\\n\",\"" EOS "\",\"<|im_end|>\",\"a" EOS "\"]"), "[\"stop[1]\",\"stop[3]\"]");
+  expect_ignored(with("\"stop\":[\"\\n\"],\"user\":\"u\""), "[\"user\"]");
+  serve_request *request = with("\"stop\":\"" EOS "\"");
+  assert_int_equal(request->choices[0].engine_request.stop_text_count, 1); /* a model could spell it in letters */
+  serve_request_close(request);
+#undef EOS
+}
+
+static void a_fault_names_the_whole_path(void **state) {
+  (void)state;
+  static const struct { enum serve_kind kind; const char *body, *path, *code; } cases[] = {
+    {SERVE_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "messages[0].content[0].type",
+     "unsupported_value"},
+    {SERVE_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":null}]}", "messages[0].content", "invalid_value"},
+    {SERVE_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"mood\":1}]}", "messages[0].mood", "unknown_parameter"},
+    {SERVE_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"name\":\"b\"}]}", "messages[0].name", "unsupported_value"},
+    {SERVE_CHAT, "{\"messages\":[{\"role\":\"a: b\",\"content\":\"a\"}]}", "messages[0].role", "invalid_value"},
+    {SERVE_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{}]}", "tools", "unsupported_value"},
+    {SERVE_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"chat_template_kwargs\":{\"thinking\":true}}",
+     "chat_template_kwargs.thinking", "unsupported_value"},
+    {SERVE_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"add_generation_prompt\":7}", "add_generation_prompt",
+     "invalid_value"},
+    {SERVE_COMPLETION, "{\"prompt\":\"a\",\"tools\":[{}]}", "tools", "unknown_parameter"},
+    {SERVE_COMPLETION, "{\"prompt\":[[1],[2,768]]}", "prompt[1][1]", "invalid_value"},
+    {SERVE_COMPLETION, "{\"prompt\":[1,2,768]}", "prompt[2]", "invalid_value"},
+    {SERVE_COMPLETION, "{\"prompt\":[\"a\",7]}", "prompt[1]", "invalid_value"},
+    {SERVE_COMPLETION, "{\"prompt\":[[1],[]]}", "prompt[1]", "invalid_value"},
+    {SERVE_COMPLETION, "{\"prompt\":\"a\",\"stop\":[\"a\",7]}", "stop[1]", "invalid_value"},
+    {SERVE_COMPLETION, "{\"prompt\":\"a\",\"stop_token_ids\":[1,-1]}", "stop_token_ids[1]", "invalid_value"},
+    {SERVE_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"1\":2000}}", "logit_bias.1", "invalid_value"},
+    {SERVE_COMPLETION, "{\"prompt\":\"a\",\"verbatim_require\":[\"batch\",7]}", "verbatim_require[1]", "invalid_value"},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    expect_refused(cases[i].kind, cases[i].body, cases[i].path, cases[i].code, cases[i].path);
+}
+
+static void keys_of_messages_without_effect_are_listed(void **state) {
+  (void)state;
+  expect_ignored(chat_of("{\"user\":\"u\",\"messages\":[{\"role\":\"tool\",\"content\":\"a\",\"tool_call_id\":\"i\",\"name\":\"\"}],"
+                         "\"max_tokens\":3}"), "[\"user\",\"messages[0].tool_call_id\"]");
+  expect_ignored(chat_of("{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"refusal\":null}],"
+                         "\"response_format\":{\"type\":\"text\",\"json_schema\":null}}"), "[]");
+}
+
 static void fields_that_contradict(void **state) {
   (void)state;
   refuses("\"max_tokens\":0", "max_tokens", "invalid_value", "with echo");
@@ -270,6 +372,7 @@ static void fields_that_contradict(void **state) {
                  "differ");
   expect_refused(SERVE_CHAT, "{}", "messages", "missing_required_parameter", "messages");
   expect_refused(SERVE_CHAT, "{\"messages\":7}", "messages", "invalid_value", "expected a list");
+  expect_refused(SERVE_CHAT, "{\"messages\":[]}", "messages", "invalid_value", "at least one message");
   expect_refused(SERVE_COMPLETION, "{\"model\":\"other\",\"prompt\":[1]}", "model", "model_not_found", "\"other\"");
   assert_int_equal(serve_fixture_refused(&fixture, SERVE_COMPLETION, "{\"model\":\"other\",\"prompt\":[1]}").http_status, 404);
   expect_refused(SERVE_COMPLETION, "{\"model\":7,\"prompt\":[1]}", "model", "invalid_value", "text");
@@ -287,8 +390,9 @@ static void lengths_are_bounded(void **state) {
   refuses("\"max_tokens\":254", "prompt", "context_length_exceeded", "256 tokens");
   refuses("\"max_tokens\":4294967295", "prompt", "context_length_exceeded", "256 tokens");
   expect_refused(SERVE_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"add\"}],\"max_tokens\":256}", "messages",
-                 "context_length_exceeded",
-                 "256 tokens");
+                 "context_length_exceeded", "this model's maximum context length is 256 tokens, 258 were requested: 2 in the messages and "
+                 "256 to generate");
+  expect_refused(SERVE_COMPLETION, "{\"prompt\":[[1],[2,3]],\"max_tokens\":255}", "prompt[1]", "context_length_exceeded", "2 in prompt[1]");
   char body[2048] = "{\"prompt\":[5";
   for (uint32_t i = 1; i < SERVE_FIXTURE_LEN; i++) strcat(body, ",5");
   strcat(body, "]}");
@@ -414,7 +518,10 @@ int main(void) {
     cmocka_unit_test(prompts_that_are_none), cmocka_unit_test(bodies_that_are_none),
     cmocka_unit_test(defaults_are_what_openai_documents), cmocka_unit_test(every_field_reaches_the_engine),
     cmocka_unit_test(null_is_not_given), cmocka_unit_test(neutral_values_are_taken), cmocka_unit_test(ranges_are_the_engines),
-    cmocka_unit_test(bounds_are_taken), cmocka_unit_test(unknown_fields_are_refused_with_what_may_be_meant),
+    cmocka_unit_test(an_integer_may_have_a_fraction_of_zero), cmocka_unit_test(stream_options_are_those_of_vllm_and_openai),
+    cmocka_unit_test(stop_texts_that_spell_special_tokens_are_listed), cmocka_unit_test(a_fault_names_the_whole_path),
+    cmocka_unit_test(keys_of_messages_without_effect_are_listed), cmocka_unit_test(bounds_are_taken),
+    cmocka_unit_test(unknown_fields_are_refused_with_what_may_be_meant),
     cmocka_unit_test(lacks_are_said), cmocka_unit_test(fields_that_contradict), cmocka_unit_test(lengths_are_bounded),
     cmocka_unit_test(memory_is_bounded), cmocka_unit_test(bodies_of_many_values_are_not_read),
     cmocka_unit_test(texts_hide_what_they_hold), cmocka_unit_test(progress_is_told_when_there_is_some),
