@@ -19,6 +19,8 @@ static const json_t *at(const json_t *root, const char *path) { return serve_fix
 typedef struct joined { /* the events of a stream, joined into the fields of a whole reply */
   json_t *choices[8];
   json_t *verbatim, *usage, *prompt_ids;
+  json_int_t running[8]; /* tokens of each choice so far, by continuous_usage_stats */
+  size_t running_events;
   uint32_t events;
   bool done;
 } joined;
@@ -63,6 +65,20 @@ static void join_choice(joined *self, const json_t *one) {
   json_object_set(*choice, "stop_reason", json_object_get(one, "stop_reason"));
 }
 
+/* Of an event with a choice: its own count so far. Of the event after all choices: the whole. */
+static void join_usage(joined *self, const json_t *usage, const json_t *choice) {
+  json_int_t generated = json_integer_value(at(usage, "completion_tokens"));
+  assert_int_equal(json_integer_value(at(usage, "total_tokens")), json_integer_value(at(usage, "prompt_tokens")) + generated);
+  if (!choice) {
+    self->usage = json_deep_copy(usage);
+    return;
+  }
+  size_t index = (size_t)json_integer_value(at(choice, "index"));
+  assert_true(generated >= self->running[index]);
+  self->running[index] = generated;
+  self->running_events++;
+}
+
 static void join_event(joined *self, const char *text, size_t bytes) {
   if (bytes == 6 && memcmp(text, "[DONE]", 6) == 0) {
     self->done = true;
@@ -78,7 +94,7 @@ static void join_event(joined *self, const char *text, size_t bytes) {
     assert_null(self->verbatim);
     self->verbatim = json_deep_copy(json_object_get(event, "verbatim"));
   }
-  if (json_is_object(json_object_get(event, "usage"))) self->usage = json_deep_copy(json_object_get(event, "usage"));
+  if (json_is_object(json_object_get(event, "usage"))) join_usage(self, json_object_get(event, "usage"), json_array_get(choices, 0));
   if (json_object_get(event, "prompt_token_ids")) self->prompt_ids = json_deep_copy(json_object_get(event, "prompt_token_ids"));
   json_decref(event);
 }
@@ -140,7 +156,9 @@ static void expect_joined(enum serve_kind kind, const char *fields, uint64_t *ra
                                             "\"content\":\"d\\u00e9\"}]" : "\"prompt\":[[0,5,283],[7,240,200]]";
   snprintf(whole_body, sizeof whole_body, "{%s,\"max_tokens\":30,%s}", prompt, fields);
   snprintf(body, sizeof body, "{%s,\"max_tokens\":30,%s,\"stream\":true%s}", prompt, fields,
-           fixture.seed % 2 ? ",\"stream_options\":{\"include_usage\":true}" : "");
+           fixture.seed % 4 == 1   ? ",\"stream_options\":{\"include_usage\":true}"
+           : fixture.seed % 4 == 3 ? ",\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true}"
+                                   : "");
   json_t *whole = serve_fixture_reply(&fixture, kind, whole_body, NULL);
   joined found = stream_of(kind, body, random);
   const json_t *choices = at(whole, "choices");
@@ -151,6 +169,10 @@ static void expect_joined(enum serve_kind kind, const char *fields, uint64_t *ra
   expect_equal(at(whole, "verbatim"), found.verbatim, "verbatim", body);
   if (fixture.seed % 2) expect_equal(at(whole, "usage"), found.usage, "usage", body);
   else assert_null(found.usage);
+  json_int_t running = 0;
+  for (size_t i = 0; i < ARRAY_LEN(found.running); i++) running += found.running[i];
+  if (fixture.seed % 4 == 3) assert_int_equal(running, json_integer_value(at(whole, "usage.completion_tokens")));
+  assert_int_equal(found.running_events, fixture.seed % 4 == 3 ? found.events - 1 : 0); /* all but the last */
   if (kind == SERVE_CHAT && found.prompt_ids) expect_equal(at(whole, "prompt_token_ids"), found.prompt_ids, "prompt_token_ids", body);
   json_decref(found.verbatim);
   json_decref(found.usage);
