@@ -20,6 +20,24 @@ static const serve_route ROUTES[] = {
   {.path = "/tokenizer_info", .endpoint = SERVE_TOKENIZER_INFO},
 };
 
+#define USE_CHATS "use /v1/chat/completions"
+#define TEXT_ONLY "this server takes and makes text only"
+
+/* Endpoints of OpenAI's API, and of servers like it, that are not offered. The status is 400, because proxies in front of several servers
+ * take a model out of service after a 404. */
+static const struct { const char *path, *hint; } LACKED[] = {
+  {"/v1/responses", USE_CHATS}, {"/v1/conversations", USE_CHATS}, {"/v1/assistants", USE_CHATS}, {"/v1/threads", USE_CHATS},
+  {"/v1/messages", USE_CHATS}, {"/v1/edits", USE_CHATS}, {"/v1/chat/completions/", "nothing is stored; keep the reply at the client"},
+  {"/v1/embeddings", "this server has no embedding model"}, {"/v1/rerank", "/v1/completions with echo and logprobs scores a text"},
+  {"/v1/score", "/v1/completions with echo and logprobs scores a text"}, {"/v1/moderations", "ask a model at /v1/chat/completions"},
+  {"/v1/images", TEXT_ONLY}, {"/v1/videos", TEXT_ONLY}, {"/v1/audio", TEXT_ONLY}, {"/v1/realtime", TEXT_ONLY},
+  {"/v1/files", "send the text in the request"}, {"/v1/uploads", "send the text in the request"},
+  {"/v1/vector_stores", "send the text in the request"}, {"/v1/containers", "send the text in the request"},
+  {"/v1/batches", "send the requests to /v1/chat/completions, or run a file of them with \"verbatim run --jsonl\""},
+  {"/v1/evals", "use \"verbatim eval\""}, {"/v1/fine_tuning", "models are not changed here"},
+  {"/v1/organization", "there are no accounts here"},
+};
+
 serve_fault serve_router_fault(unsigned http_status, const char *code, const char *format, ...) {
   serve_fault fault = {.http_status = http_status};
   va_list args;
@@ -41,6 +59,15 @@ static const serve_route *find(const char *url) {
     const serve_route *route = &ROUTES[i];
     size_t bytes = strlen(route->path);
     if (route->is_prefix ? strncmp(url, route->path, bytes) == 0 && url[bytes] : strcmp(url, route->path) == 0) return route;
+  }
+  return NULL;
+}
+
+/* Why the path is not offered; NULL: it is unknown. */
+static const char *lack_of(const char *url) {
+  for (size_t i = 0; i < ARRAY_LEN(LACKED); i++) {
+    size_t bytes = strlen(LACKED[i].path);
+    if (strncmp(url, LACKED[i].path, bytes) == 0 && (!url[bytes] || url[bytes] == '/' || url[bytes - 1] == '/')) return LACKED[i].hint;
   }
   return NULL;
 }
@@ -99,7 +126,9 @@ bool serve_router_judge(const serve_router *self, const serve_head *head, const 
   if (self->api_key && !(found && found->is_open) && !is_key(head->authorization, self->api_key))
     return refuse(fault, serve_router_fault(401, "invalid_api_key",
                                           "expected the header \"Authorization: Bearer KEY\" with the server's key"));
-  if (!found) return refuse(fault, serve_router_fault(404, "not_found", "no such path: %.200s", head->url));
+  const char *lack = found ? NULL : lack_of(head->url);
+  if (lack) return refuse(fault, serve_router_fault(400, "unsupported_endpoint", "%.200s is not offered; hint: %s", head->url, lack));
+  if (!found) return refuse(fault, serve_router_fault(404, "not_found", "no such path: %.200s; hint: SERVING.md lists them", head->url));
   bool reads = strcmp(head->method, "GET") == 0 || strcmp(head->method, "HEAD") == 0;
   if (found->is_post ? strcmp(head->method, "POST") != 0 : !reads)
     return refuse(fault, serve_router_fault(405, "method_not_allowed", "%.200s takes %s, found %.20s", head->url, serve_router_allow(found),

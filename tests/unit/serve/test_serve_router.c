@@ -58,6 +58,28 @@ static void paths_are_exact(void **state) {
   for (size_t i = 0; i < ARRAY_LEN(none); i++) expect_out(&OPEN, head_of("GET", none[i]), 404, "not_found");
 }
 
+/* With 404 a router in front of several servers would take the model out of service for all. */
+static void endpoints_that_are_not_offered_say_what_is(void **state) {
+  (void)state;
+  static const struct { const char *path, *word; } lacked[] = {
+    {"/v1/embeddings", "embedding model"}, {"/v1/responses", "/v1/chat/completions"},
+    {"/v1/responses/resp_1/cancel", "/v1/chat/completions"},
+    {"/v1/images/generations", "text only"}, {"/v1/audio/speech", "text only"}, {"/v1/moderations", "/v1/chat/completions"},
+    {"/v1/files", "in the request"}, {"/v1/files/file-1/content", "in the request"}, {"/v1/batches", "verbatim run --jsonl"},
+    {"/v1/fine_tuning/jobs", "not changed"}, {"/v1/assistants", "/v1/chat/completions"}, {"/v1/threads/t/runs", "/v1/chat/completions"},
+    {"/v1/vector_stores", "in the request"}, {"/v1/chat/completions/chatcmpl-1", "stored"}, {"/v1/messages", "/v1/chat/completions"}};
+  static const char *const unknown[] = {"/v1/embeddingsx", "/v1/embedding", "/embeddings", "/v1/response"};
+  static const char *const methods[] = {"GET", "POST", "DELETE"};
+  for (size_t i = 0; i < ARRAY_LEN(lacked); i++)
+    for (size_t k = 0; k < ARRAY_LEN(methods); k++) {
+      serve_fault fault = expect_out(&OPEN, head_of(methods[k], lacked[i].path), 400, "unsupported_endpoint");
+      assert_string_equal(fault.type, "invalid_request_error");
+      if (!strstr(fault.message, lacked[i].path) || !strstr(fault.message, lacked[i].word)) fail_msg("%s", fault.message);
+      expect_out(&LOCKED, head_of(methods[k], lacked[i].path), 401, "invalid_api_key");
+    }
+  for (size_t i = 0; i < ARRAY_LEN(unknown); i++) expect_out(&OPEN, head_of("POST", unknown[i]), 404, "not_found");
+}
+
 static void a_key_is_the_whole_key(void **state) {
   (void)state;
   static const char *const wrong[] = {NULL, "", "s3cret", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3crets", "Bearer S3cret",
@@ -171,6 +193,7 @@ static void a_body_is_not_compressed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_body_is_not_compressed),
+    cmocka_unit_test(endpoints_that_are_not_offered_say_what_is),
     cmocka_unit_test(every_path_has_its_methods), cmocka_unit_test(paths_are_exact), cmocka_unit_test(a_key_is_the_whole_key),
     cmocka_unit_test(without_the_key_nothing_else_is_said), cmocka_unit_test(lengths_have_limits), cmocka_unit_test(a_body_has_one_length),
     cmocka_unit_test(a_body_is_json_or_says_nothing)};
