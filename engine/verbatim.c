@@ -299,6 +299,14 @@ int verbatim_cancel(verbatim *self, verbatim_request *request) {
   return found ? OK : FAIL(ERR_USAGE, "cancel: expected a request that was submitted to this engine, found another");
 }
 
+void verbatim_reset_prefix_cache(verbatim *self) {
+  fail_clear();
+  fenv_t callers;
+  enter(self, &callers);
+  schedule_pages_forget(&self->schedule.kv);
+  leave(self, &callers);
+}
+
 uint32_t verbatim_stop_ids(const verbatim *self, const verbatim_request *request, int32_t *ids) {
   return request_stop_ids(&self->plan, request, ids);
 }

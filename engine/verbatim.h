@@ -270,6 +270,9 @@ int verbatim_submit(verbatim *engine, verbatim_request *request);
  * It is an error if the request is running in another engine. No other request's bits change. */
 int verbatim_cancel(verbatim *engine, verbatim_request *request);
 
+/* Empties the prefix cache: requests submitted later compute all their tokens, as after a start. Running requests go on; no bit changes. */
+void verbatim_reset_prefix_cache(verbatim *engine);
+
 /* Writes the ids that stop the request, ascending: the model's own, unless ignored, and the request's. ids has room for 8 +
  * VERBATIM_STOP_IDS_MAX. Returns their number. */
 uint32_t verbatim_stop_ids(const verbatim *engine, const verbatim_request *request, int32_t *ids);

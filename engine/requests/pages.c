@@ -111,3 +111,16 @@ bool pages_give(pages *self, uint32_t number) {
   else self->free[self->free_count++] = number;
   return !p->has_key;
 }
+
+uint32_t pages_forget(pages *self) {
+  uint32_t count = self->kept_count;
+  while (self->kept_count > 0) {
+    uint32_t number = self->oldest;
+    unkeep(self, number);
+    forget_key(self, number);
+    self->free[self->free_count++] = number;
+  }
+  for (uint32_t i = 0; i < self->total; i++)
+    if (self->list[i].has_key) forget_key(self, i);
+  return count;
+}

@@ -48,4 +48,7 @@ void pages_name(pages *self, uint32_t number, const digest *key);
 /* Takes a user away. Returns true when the page is free now. */
 bool pages_give(pages *self, uint32_t number);
 
+/* Takes all keys away: no page is found any more. Those that were kept are free now, the last ones of the stack. Returns their number. */
+uint32_t pages_forget(pages *self);
+
 #endif

@@ -75,6 +75,11 @@ void schedule_pages_release(schedule_pages *self, sequence *s) {
     if (pages_give(self->pool, row[s->page_count - 1])) exec_drop_pages(self->machine, &row[s->page_count - 1], 1);
 }
 
+void schedule_pages_forget(schedule_pages *self) {
+  uint32_t count = pages_forget(self->pool);
+  exec_drop_pages(self->machine, &self->pool->free[self->pool->free_count - count], count);
+}
+
 uint32_t schedule_pages_shared(const schedule_pages *self, const verbatim_request *request) {
   uint32_t shared = 0, full = self->no_prefix_cache ? 0 : request_state_of(request)->row_next / PAGE_TOKENS;
   digest key = self->root;

@@ -38,6 +38,9 @@ void schedule_pages_name(schedule_pages *self, sequence *s);
 /* Gives all its pages back. */
 void schedule_pages_release(schedule_pages *self, sequence *s);
 
+/* Empties the prefix cache. Sequences keep their pages, which nobody else finds. */
+void schedule_pages_forget(schedule_pages *self);
+
 /* Pages for the tokens known of a request, and for the next one if there can be one. */
 uint32_t schedule_pages_wanted(const verbatim_request *request, uint32_t known);
 

@@ -279,6 +279,18 @@ static void send_health(exchange *x) {
   send_text(x, good ? 200 : 503, &none, NULL);
 }
 
+/* Has nothing to read; some clients send an empty object with every POST. */
+static void reset_cache(exchange *x) {
+  serve_text none = {0};
+  if (x->body_bytes && (x->body_bytes != 2 || memcmp(x->body, "{}", 2) != 0)) {
+    const serve_fault fault = serve_router_fault(400, "invalid_value", "expected no body, found one of %zu bytes", x->body_bytes);
+    send_fault(x, &fault);
+    return;
+  }
+  serve_queue_reset_cache(x->server->config.queue);
+  send_text(x, 200, &none, NULL);
+}
+
 /* === Requests for the engine ================================================================================================ */
 
 /* Sends new events once the kernel has taken all earlier ones, so that a client that does not read delays only its own stream. The last
@@ -464,6 +476,7 @@ static void on_request(void *argument) {
     case SERVE_CHAT_COMPLETIONS:
     case SERVE_TOKENIZE:
     case SERVE_DETOKENIZE: hand_over(x, JUDGING, x->body_bytes > SHORT_BYTES); return;
+    case SERVE_RESET_CACHE: reset_cache(x); return;
     case SERVE_HEALTH: send_health(x); return;
     case SERVE_METRICS: send_metrics(x); return;
     case SERVE_TOKENIZER_INFO: send_tokenizer(x); return;

@@ -28,7 +28,7 @@ struct serve_queue {
   pthread_mutex_t mutex; /* protects all members below */
   pthread_cond_t news;
   ticket_list arrived;
-  bool has_cancelled, is_closed;
+  bool has_cancelled, is_closed, resets_cache;
   enum stage stage;
   uint32_t tickets, requests; /* admitted and not finished */
   uint64_t bytes;
@@ -106,6 +106,13 @@ enum serve_admission serve_queue_add(serve_queue *self, serve_ticket *ticket) {
 void serve_queue_cancel(serve_queue *self, serve_ticket *ticket) {
   pthread_mutex_lock(&self->mutex);
   ticket->is_cancelled = self->has_cancelled = true;
+  pthread_cond_signal(&self->news);
+  pthread_mutex_unlock(&self->mutex);
+}
+
+void serve_queue_reset_cache(serve_queue *self) {
+  pthread_mutex_lock(&self->mutex);
+  self->resets_cache = true;
   pthread_cond_signal(&self->news);
   pthread_mutex_unlock(&self->mutex);
 }
@@ -240,18 +247,23 @@ static void note_failure(serve_queue *self) {
   pthread_mutex_unlock(&self->mutex);
 }
 
+/* The caller holds the mutex. */
+static bool has_work(const serve_queue *self) {
+  return self->arrived.first || self->has_cancelled || self->resets_cache || (self->stage == STOPPING && self->tickets) || self->is_closed;
+}
+
 static void *work(void *argument) {
   serve_queue *self = argument;
   for (bool busy = false;;) {
     pthread_mutex_lock(&self->mutex);
-    while (!busy && !self->arrived.first && !self->has_cancelled && !(self->stage == STOPPING && self->tickets) && !self->is_closed)
-      pthread_cond_wait(&self->news, &self->mutex);
+    while (!busy && !has_work(self)) pthread_cond_wait(&self->news, &self->mutex);
     ticket_list arrived = self->arrived;
-    bool some = self->has_cancelled, all = self->stage == STOPPING, closed = self->is_closed;
+    bool some = self->has_cancelled, all = self->stage == STOPPING, closed = self->is_closed, resets = self->resets_cache;
     self->arrived = (ticket_list){0};
-    self->has_cancelled = false;
+    self->has_cancelled = self->resets_cache = false;
     pthread_mutex_unlock(&self->mutex);
     if (closed) return NULL;
+    if (resets) verbatim_reset_prefix_cache(self->config.engine);
     for (serve_ticket *t = arrived.first, *next; t; t = next) {
       next = t->next;
       submit(self, t);

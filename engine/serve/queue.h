@@ -62,6 +62,9 @@ enum serve_admission serve_queue_add(serve_queue *self, serve_ticket *ticket);
 /* The client has left. on_left is still called, unless it has been. The ticket must still exist. */
 void serve_queue_cancel(serve_queue *self, serve_ticket *ticket);
 
+/* Empties the engine's prefix cache before any request that is added later is submitted. */
+void serve_queue_reset_cache(serve_queue *self);
+
 /* Reserves memory of the same budget for a body that is being read: all of it, or none and false. */
 bool serve_queue_take_bytes(serve_queue *self, uint64_t bytes);
 void serve_queue_give_bytes(serve_queue *self, uint64_t bytes);

@@ -12,6 +12,7 @@ static const serve_route ROUTES[] = {
   {.path = "/v1/chat/completions", .endpoint = SERVE_CHAT_COMPLETIONS, .is_post = true},
   {.path = "/tokenize", .endpoint = SERVE_TOKENIZE, .is_post = true},
   {.path = "/detokenize", .endpoint = SERVE_DETOKENIZE, .is_post = true},
+  {.path = "/reset_prefix_cache", .endpoint = SERVE_RESET_CACHE, .is_post = true},
   {.path = "/v1/models", .endpoint = SERVE_MODELS},
   {.path = "/v1/models/", .endpoint = SERVE_MODEL, .is_prefix = true},
   {.path = "/health", .endpoint = SERVE_HEALTH, .is_open = true},

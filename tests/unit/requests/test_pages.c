@@ -90,13 +90,23 @@ static uint32_t oldest_kept(const model_page *m) {
   return best;
 }
 
+/* Returns how many are free from then on. */
+static uint32_t forget_all(model_page *m) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < FEW; i++) {
+    kept += m[i].users == 0 && m[i].key != UINT32_MAX;
+    m[i].key = UINT32_MAX;
+  }
+  return kept;
+}
+
 static void random_use(void **state) {
   (void)state;
   arena host = {0};
   pages p;
   model_page m[FEW];
   uint64_t seed = 1, clock = 0;
-  uint32_t evictions = 0, hits = 0;
+  uint32_t evictions = 0, hits = 0, forgotten = 0;
   assert_int_equal(pages_open(&p, FEW, 7, &host), OK);
   for (uint32_t i = 0; i < FEW; i++) m[i] = (model_page){.key = UINT32_MAX};
   for (uint32_t turn = 0; turn < 200000; turn++) {
@@ -104,6 +114,13 @@ static void random_use(void **state) {
     uint32_t key_number = (uint32_t)(seed >> 40) % KEYS, number = (uint32_t)(seed >> 33) % FEW, expected = find_key(m, key_number);
     digest key = key_of(key_number);
     bool evicted;
+    if (turn % 1000 == 999) {
+      uint32_t kept = pages_forget(&p);
+      assert_int_equal(kept, forget_all(m));
+      for (uint32_t i = 0; i < kept; i++) assert_int_equal(m[p.free[p.free_count - 1 - i]].users, 0);
+      expected = PAGES_NONE;
+      forgotten += kept;
+    }
     switch (seed >> 61) {
       case 0: case 1:
         if (pages_available(&p) == 0) break;
@@ -133,7 +150,7 @@ static void random_use(void **state) {
     assert_int_equal(pages_available(&p), unused);
     assert_int_equal(pages_peek(&p, &key), find_key(m, key_number));
   }
-  assert_true(evictions > 1000 && hits > 1000);
+  assert_true(evictions > 1000 && hits > 1000 && forgotten > 100);
   arena_close(&host);
 }
 

@@ -20,6 +20,7 @@ int __wrap_verbatim_submit(verbatim *engine, verbatim_request *engine_request);
 int __wrap_verbatim_cancel(verbatim *engine, verbatim_request *engine_request);
 int __wrap_verbatim_poll(verbatim *engine, bool *busy);
 verbatim_counters __wrap_verbatim_count(const verbatim *engine);
+void __wrap_verbatim_reset_prefix_cache(verbatim *engine);
 const char *__wrap_verbatim_error(void);
 
 /* === An engine of simulated steps =========================================================================================== */
@@ -80,6 +81,11 @@ int __wrap_verbatim_cancel(verbatim *engine, verbatim_request *engine_request) {
   engine_request->finish = VERBATIM_CANCELLED;
   pthread_mutex_unlock(&made.mutex);
   return OK;
+}
+
+void __wrap_verbatim_reset_prefix_cache(verbatim *engine) {
+  (void)engine;
+  note_now("reset", "cache");
 }
 
 static void make_tokens(void) {
@@ -257,6 +263,23 @@ static void it_sleeps_when_there_is_nothing_to_do(void **state) {
   assert_true(made.polls <= polls + 1);
 }
 
+/* An idle queue does it at once; a request that is added later meets an empty cache. */
+static void the_cache_is_emptied_before_later_requests(void **state) {
+  (void)state;
+  serve_queue_reset_cache(queue);
+  wait_for("reset cache", 1);
+  assert_int_equal(ask_for(0, 1, 3, 100, false), SERVE_ADMITTED);
+  wait_for("submit 0", 1);
+  serve_queue_reset_cache(queue); /* while the engine is in a step */
+  assert_int_equal(ask_for(1, 1, 1, 100, false), SERVE_ADMITTED);
+  allow(1);
+  wait_for("submit 1", 1);
+  pthread_mutex_lock(&made.mutex);
+  assert_string_equal(made.events[made.event_count - 2], "reset cache");
+  assert_string_equal(made.events[made.event_count - 1], "submit 1");
+  pthread_mutex_unlock(&made.mutex);
+}
+
 static void a_streams_progress_is_told_once_a_step(void **state) {
   (void)state;
   assert_int_equal(ask_for(0, 2, 3, 100, true), SERVE_ADMITTED);
@@ -387,6 +410,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(requests_go_in_as_they_arrived_and_end_by_themselves, begin, end),
     cmocka_unit_test_setup_teardown(it_sleeps_when_there_is_nothing_to_do, begin, end),
+    cmocka_unit_test_setup_teardown(the_cache_is_emptied_before_later_requests, begin, end),
     cmocka_unit_test_setup_teardown(a_streams_progress_is_told_once_a_step, begin, end),
     cmocka_unit_test_setup_teardown(what_waits_is_bounded, begin, end),
     cmocka_unit_test_setup_teardown(memory_is_bounded_until_it_is_given_back, begin, end),

@@ -30,7 +30,7 @@ static void every_path_has_its_methods(void **state) {
   (void)state;
   static const struct { const char *path; enum serve_endpoint endpoint; bool is_post; } all[] = {
     {"/v1/completions", SERVE_COMPLETIONS, true}, {"/v1/chat/completions", SERVE_CHAT_COMPLETIONS, true},
-    {"/tokenize", SERVE_TOKENIZE, true},
+    {"/tokenize", SERVE_TOKENIZE, true}, {"/reset_prefix_cache", SERVE_RESET_CACHE, true},
     {"/detokenize", SERVE_DETOKENIZE, true}, {"/v1/models", SERVE_MODELS, false}, {"/v1/models/a/b", SERVE_MODEL, false},
     {"/health", SERVE_HEALTH, false}, {"/version", SERVE_VERSION, false}, {"/metrics", SERVE_METRICS, false},
     {"/tokenizer_info", SERVE_TOKENIZER_INFO, false}};
@@ -107,7 +107,8 @@ static void a_key_is_the_whole_key(void **state) {
 /* A client without a key learns neither which paths exist nor which methods they accept. */
 static void without_the_key_nothing_else_is_said(void **state) {
   (void)state;
-  static const char *const urls[] = {"/nothing", "/v1/completions", "/metrics", "/tokenize", "/tokenizer_info", "/v1/models/x"};
+  static const char *const urls[] = {"/nothing", "/v1/completions", "/metrics", "/tokenize", "/tokenizer_info", "/v1/models/x",
+                                     "/reset_prefix_cache"};
   for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
     serve_head head = head_of("DELETE", urls[i]);
     head.content_type = "text/plain";

@@ -109,6 +109,7 @@ FUNCTIONS = {  # name: type of the result, and the arguments
     "verbatim_open": (c_int, POINTER(c_void_p), POINTER(Config)), "verbatim_close": (None, c_void_p),
     "verbatim_describe": (Info, c_void_p), "verbatim_count": (Counters, c_void_p),
     "verbatim_submit": (c_int, c_void_p, POINTER(Request)), "verbatim_cancel": (c_int, c_void_p, POINTER(Request)),
+    "verbatim_reset_prefix_cache": (None, c_void_p),
     "verbatim_stop_ids": (c_uint32, c_void_p, POINTER(Request), POINTER(c_int32)),
     "verbatim_encode": (c_int, c_void_p, c_char_p, c_size_t, c_bool, c_bool, POINTER(c_int32), c_size_t, POINTER(c_size_t)),
     "verbatim_decode": (c_int, c_void_p, POINTER(c_int32), c_size_t, POINTER(c_char), c_size_t, POINTER(c_size_t)),
