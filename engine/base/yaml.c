@@ -3,6 +3,7 @@
 #include "base/yaml.h"
 #include <libfyaml.h>
 #include <string.h>
+#include "base/json_text.h"
 #include "base/utf8.h"
 
 _Static_assert(YAML_DEPTH_MAX == 8 && YAML_KEY_BYTES_MAX == 256, "messages below spell these limits");
@@ -199,6 +200,9 @@ status yaml_parse(const yaml_options *options, const char *text, size_t bytes, j
     snprintf(message, sizeof message, "%zu bytes, at most %zu", bytes, options->bytes_max);
     return refuse(&self, ERR_LIMIT, message);
   }
+  const size_t mark = json_text_mark(text, bytes);
+  text += mark;
+  bytes -= mark;
   TRY(check_bytes(&self, text, bytes));
   json_t *value = NULL;
   struct fy_diag_cfg diag_config;

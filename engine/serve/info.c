@@ -1,5 +1,6 @@
 /* serve/info.c - see serve/info.h. One function per endpoint. */
 #include "serve/info.h"
+#include "base/json_text.h"
 #include "base/special_file.h"
 #include "serve/tokens.h"
 #include <errno.h>
@@ -222,7 +223,7 @@ status serve_info_tokenizer(const serve_model *m, const char *model_dir, serve_t
   size_t bytes = 0, template_bytes = 0;
   json_error_t error;
   TRY(read_file(model_dir, "tokenizer_config.json", &text, &bytes));
-  json_t *config = text ? json_loadb(text, bytes, 0, &error) : json_object();
+  json_t *config = text ? json_text_load(text, bytes, 0, &error) : json_object();
   free(text);
   if (!json_is_object(config)) {
     json_decref(config);

@@ -149,7 +149,8 @@ status tokenizer_open(tokenizer **out, const char *model_dir) {
 
 status tokenizer_open_memory(tokenizer **out, const char *json, size_t json_bytes, const char *config, size_t config_bytes) {
   tokenizer_data data = {0};
-  TRY(tokenizer_json_parse(&data, json, json_bytes, config, config_bytes));
+  const tokenizer_text texts[TOKENIZER_FILE_COUNT] = {[TOKENIZER_JSON] = {json, json_bytes}, [TOKENIZER_CONFIG] = {config, config_bytes}};
+  TRY(tokenizer_json_parse(&data, texts));
   return open_data(out, &data);
 }
 
@@ -250,6 +251,7 @@ status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, bool
 uint32_t tokenizer_vocab_size(const tokenizer *t) { return t->data.token_count; }
 int32_t tokenizer_bos(const tokenizer *t) { return t->data.bos; }
 int32_t tokenizer_eos(const tokenizer *t) { return t->data.eos; }
+const char *tokenizer_remark(const tokenizer *t) { return t->data.remark; }
 
 size_t tokenizer_lead(const tokenizer *t, const int32_t **ids) {
   *ids = t->data.before;

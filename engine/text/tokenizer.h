@@ -14,8 +14,8 @@
 
 typedef struct tokenizer tokenizer;
 
-/* Reads tokenizer.json and, if present, tokenizer_config.json of model_dir; or without tokenizer.json, tiktoken.model and
- * tokenizer_config.json. Errors: see tokenizer_json.h, tokenizer_tiktoken.h and pretokenize.h. */
+/* Reads tokenizer.json of model_dir and, if present, tokenizer_config.json, special_tokens_map.json and added_tokens.json; or without
+ * tokenizer.json, tiktoken.model and tokenizer_config.json. Errors: see tokenizer_json.h, tokenizer_tiktoken.h and pretokenize.h. */
 status tokenizer_open(tokenizer **out, const char *model_dir);
 
 /* The same from memory; config is NULL if there is no tokenizer_config.json. */
@@ -37,6 +37,9 @@ status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, bool
 uint32_t tokenizer_vocab_size(const tokenizer *t); /* ids are 0 .. this - 1, added tokens included */
 int32_t tokenizer_bos(const tokenizer *t);         /* -1: the model has none */
 int32_t tokenizer_eos(const tokenizer *t);
+
+/* For whoever opened the tokenizer: a sentence about ids in which versions of transformers differ. NULL: there are none. Static. */
+const char *tokenizer_remark(const tokenizer *t);
 
 /* The ids that add_special puts before a text, usually BOS; owned by the tokenizer. Returns their number. */
 size_t tokenizer_lead(const tokenizer *t, const int32_t **ids);

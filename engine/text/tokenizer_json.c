@@ -3,9 +3,11 @@
  * jansson checks syntax, UTF-8, depth and duplicate keys, and refuses NUL in strings; this file checks everything else. Every object is
  * read together with the complete list of its keys, so that no unread field goes unnoticed. Must not know how text becomes ids. */
 #include "text/tokenizer_json.h"
+#include "base/json_text.h"
 #include "base/limits.h"
 #include "base/special_file.h"
 #include "base/utf8.h"
+#include "text/declared_tokens.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -162,6 +164,26 @@ static status fill_tokens(tokenizer_data *data, const char *const *names) {
   return OK;
 }
 
+static added_token *find_added(const tokenizer_data *data, const char *content) {
+  size_t bytes = strlen(content);
+  for (uint32_t i = 0; i < data->added_count; i++)
+    if (data->added[i].bytes == bytes && memcmp(data->added[i].content, content, bytes) == 0) return &data->added[i];
+  return NULL;
+}
+
+/* The entry's flags are the caller's. names: the names of the ids so far; a new id extends it. */
+static status append_added(tokenizer_data *data, const char *where, const char *content, int32_t id, const char **names) {
+  added_token *token = &data->added[data->added_count];
+  if (strlen(content) > ADDED_TOKEN_BYTES_MAX)
+    return FAIL(ERR_LIMIT, "%s: content: expected at most %u bytes, found %zu", where, ADDED_TOKEN_BYTES_MAX, strlen(content));
+  if ((uint32_t)id == data->token_count) names[data->token_count++] = content;
+  token->id = id;
+  token->content = (const uint8_t *)content;
+  token->bytes = (uint32_t)strlen(content);
+  data->added_count++;
+  return OK;
+}
+
 /* Reads one entry of added_tokens. names: the names of the ids so far; a new id extends it. */
 static status read_added(tokenizer_data *data, json_t *entry, const json_t *vocab, const char **names) {
   static const char *const keys[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", NULL};
@@ -182,17 +204,38 @@ static status read_added(tokenizer_data *data, json_t *entry, const json_t *voca
   if (!json_is_integer(id)) return wrong_type(where, "id", "an integer", id);
   if (is_single_word) return FAIL(ERR_UNSUPPORTED, "%s.single_word: expected false, found true for \"%.80s\"", where, content);
   if (content[0] == 0) return FAIL(ERR_FORMAT, "%s.content: expected text, found \"\"", where);
-  if (strlen(content) > ADDED_TOKEN_BYTES_MAX)
-    return FAIL(ERR_LIMIT, "%s.content: expected at most %u bytes, found %zu", where, ADDED_TOKEN_BYTES_MAX, strlen(content));
   json_int_t want = in_vocab != NULL ? json_integer_value(in_vocab) : (json_int_t)data->token_count;
   if (json_integer_value(id) != want)
     return FAIL(ERR_FORMAT, "%s.id: expected %lld for \"%.80s\" (%s), found %lld", where, (long long)want, content,
                 in_vocab != NULL ? "its id in the vocabulary" : "the next free id", (long long)json_integer_value(id));
-  if (in_vocab == NULL) names[data->token_count++] = content;
-  token->id = (int32_t)want;
-  token->content = (const uint8_t *)content;
-  token->bytes = (uint32_t)strlen(content);
-  data->added_count++;
+  return append_added(data, where, content, (int32_t)want, names);
+}
+
+/* A token that another file declares: tokenizer.json has it, or it becomes what transformers makes of it. */
+static status add_declared(tokenizer_data *data, const declared_token *d, const json_t *vocab, const char **names) {
+  added_token *token = find_added(data, d->content);
+  if (d->single_word && (token == NULL || d->goes_first))
+    return FAIL(ERR_UNSUPPORTED, "%s: %s: expected single_word false, found true for \"%.80s\"", d->file, d->key, d->content);
+  if (token == NULL) {
+    const json_t *in_vocab = json_object_get(vocab, d->content);
+    int64_t id = in_vocab != NULL ? json_integer_value(in_vocab) : (int64_t)data->token_count;
+    const char *dispute = d->dispute;
+    if (dispute == NULL && in_vocab == NULL && d->is_of_other_class) dispute = "the tokenizer_class may add other tokens before it";
+    if (dispute != NULL)
+      return FAIL(ERR_UNSUPPORTED, "%s: %s: \"%.80s\" is not in added_tokens of tokenizer.json, and in transformers %s; hint: add it there",
+                  d->file, d->key, d->content, dispute);
+    if (d->id >= 0 && d->id != id)
+      return FAIL(ERR_FORMAT, "%s: %s: expected %lld for \"%.80s\" (%s, which transformers takes), found %lld", d->file, d->key,
+                  (long long)id, d->content, in_vocab != NULL ? "its id in the vocabulary" : "the next free id", (long long)d->id);
+    token = &data->added[data->added_count];
+    TRY(append_added(data, d->file, d->content, (int32_t)id, names));
+  } else if (!d->goes_first) {
+    return OK;
+  }
+  token->strips_left = d->strips_left;
+  token->strips_right = d->strips_right;
+  token->is_normalized = d->is_normalized;
+  token->is_special = token->is_control = d->is_special;
   return OK;
 }
 
@@ -211,14 +254,15 @@ static status keep_contents(tokenizer_data *data) {
   return OK;
 }
 
-static status read_tokens(tokenizer_data *data, const json_t *root, json_t *vocab) {
+static status read_tokens(tokenizer_data *data, const json_t *root, json_t *vocab, const declared_tokens *declared) {
   json_t *added = NULL;
   TRY(get_array(root, "tokenizer.json", "added_tokens", &added));
   size_t vocab_count = json_object_size(vocab), added_count = json_array_size(added);
-  if (vocab_count == 0 || vocab_count + added_count > VOCAB_MAX)
-    return FAIL(ERR_LIMIT, "tokenizer.json: expected 1 to %u tokens, found %zu and %zu added", VOCAB_MAX, vocab_count, added_count);
-  const char **names = calloc(vocab_count + added_count, sizeof *names);
-  data->added = calloc(added_count + 1, sizeof *data->added);
+  if (vocab_count == 0 || vocab_count + added_count + declared->count > VOCAB_MAX)
+    return FAIL(ERR_LIMIT, "tokenizer.json: expected 1 to %u tokens, found %zu, %zu added and %u declared elsewhere", VOCAB_MAX,
+                vocab_count, added_count, declared->count);
+  const char **names = calloc(vocab_count + added_count + declared->count, sizeof *names);
+  data->added = calloc(added_count + declared->count + 1, sizeof *data->added);
   if (names == NULL || data->added == NULL) {
     free(names);
     return FAIL(ERR_LIMIT, "tokenizer.json: out of memory");
@@ -226,6 +270,7 @@ static status read_tokens(tokenizer_data *data, const json_t *root, json_t *voca
   data->vocab_count = data->token_count = (uint32_t)vocab_count;
   status s = list_vocab(vocab, names, vocab_count);
   for (size_t i = 0; s == OK && i < added_count; i++) s = read_added(data, json_array_get(added, i), vocab, names);
+  for (uint32_t i = 0; s == OK && i < declared->count; i++) s = add_declared(data, &declared->list[i], vocab, names);
   if (s == OK) s = fill_tokens(data, names);
   if (s == OK) s = keep_contents(data);
   free(names);
@@ -289,7 +334,7 @@ static status read_merges(tokenizer_data *data, const json_t *merges, const json
   return OK;
 }
 
-static status read_model(tokenizer_data *data, json_t *root) {
+static status read_model(tokenizer_data *data, json_t *root, const declared_tokens *declared) {
   static const char *const keys[] = {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
                                      "byte_fallback", "ignore_merges", "vocab", "merges", NULL};
   const char *const where = "tokenizer.json: model";
@@ -308,7 +353,7 @@ static status read_model(tokenizer_data *data, json_t *root) {
   json_t *vocab = json_object_get(model, "vocab");
   if (!json_is_object(vocab)) return wrong_type(where, "vocab", "an object", vocab);
   TRY(get_array(model, where, "merges", &merges));
-  TRY(read_tokens(data, root, vocab));
+  TRY(read_tokens(data, root, vocab, declared));
   return read_merges(data, merges, vocab);
 }
 
@@ -470,42 +515,94 @@ static status read_post_processor(tokenizer_data *data, const json_t *root) {
 
 /* === tokenizer_config.json =================================================================================== */
 
-static int32_t find_token(const tokenizer_data *data, const json_t *vocab, const char *content) {
-  for (uint32_t i = 0; i < data->added_count; i++)
-    if (data->added[i].bytes == strlen(content) && memcmp(data->added[i].content, content, strlen(content)) == 0) return data->added[i].id;
-  const json_t *id = json_object_get(vocab, content);
-  return id == NULL ? -1 : (int32_t)json_integer_value(id);
-}
-
 /* A token given as text, or as an object with a content; null and absent leave id unchanged. */
-static status read_config_token(const tokenizer_data *data, const json_t *vocab, const json_t *config, const char *key, int32_t *id) {
+static status read_config_token(const tokenizer_data *data, const json_t *config, const char *key, int32_t *id) {
   const char *const where = "tokenizer_config.json";
   const json_t *value = json_object_get(config, key);
   if (value == NULL || json_is_null(value)) return OK;
   const char *content = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
   if (content == NULL) return wrong_type(where, key, "a string, or an object with a content", value);
-  int32_t found = find_token(data, vocab, content);
-  if (found < 0) return FAIL(ERR_FORMAT, "%s.%s: expected a token of the tokenizer, found \"%.80s\"", where, key, content);
-  *id = found;
+  const added_token *found = find_added(data, content);
+  if (found == NULL) return FAIL(ERR_FORMAT, "%s.%s: expected a token of the tokenizer, found \"%.80s\"", where, key, content);
+  *id = found->id;
   return OK;
 }
 
-static status read_config_add(const json_t *config, const char *key, const char *token_key, int32_t token, int32_t *ids, uint32_t *count) {
-  bool adds = false;
+/* null is false, as in Python. */
+static status read_config_flag(const json_t *config, const char *key, bool fallback, bool *out) {
   const json_t *value = json_object_get(config, key);
-  if (value == NULL || json_is_null(value)) return OK;
-  TRY(get_bool(config, "tokenizer_config.json", key, &adds));
-  if (adds && token < 0) return FAIL(ERR_FORMAT, "tokenizer_config.json: %s is true, expected a %s, found none", key, token_key);
-  *count = 0;
-  return adds ? add_around(ids, count, token) : OK;
+  *out = value == NULL ? fallback : json_is_true(value);
+  if (value == NULL || json_is_boolean(value) || json_is_null(value)) return OK;
+  return wrong_type("tokenizer_config.json", key, "true or false", value);
 }
 
-status tokenizer_json_config(tokenizer_data *data, const json_t *vocab, const json_t *config) {
+typedef struct text_side { /* what stands before or after a text */
+  const char *flag, *token_key; /* of tokenizer_config.json */
+  bool adds;                    /* the flag's value where it is absent, for DECLARED_LLAMA */
+  int32_t token;                /* that the flag adds; -1: none */
+  int32_t *ids;                 /* what tokenizer.json puts there */
+  uint32_t *count;
+} text_side;
+
+/* LlamaTokenizerFast of transformers 4 puts bos_token and eos_token around a text by two flags, whatever tokenizer.json says, and the
+ * models that name this class were made with it. The plain class, and version 5 always, go by tokenizer.json alone. is_other is set if the
+ * flag replaces other ids. */
+static status read_side(const json_t *config, declared_class class, text_side side, bool *is_other) {
+  const bool is_given = json_object_get(config, side.flag) != NULL;
+  TRY(read_config_flag(config, side.flag, side.adds, &side.adds));
+  if (class == DECLARED_PLAIN || (class == DECLARED_OTHER && !is_given)) return OK;
+  if (side.adds && side.token < 0)
+    return FAIL(ERR_FORMAT, "tokenizer_config.json: %s is true, expected a %s, found none", side.flag, side.token_key);
+  if (*side.count == side.adds && (!side.adds || side.ids[0] == side.token)) return OK;
+  if (class == DECLARED_OTHER)
+    return FAIL(ERR_UNSUPPORTED, "tokenizer_config.json: %s: expected what tokenizer.json's post_processor does, found %s; hint: the "
+                "tokenizer_class PreTrainedTokenizerFast goes by tokenizer.json, LlamaTokenizerFast by this field", side.flag,
+                side.adds ? "true" : "false");
+  *is_other = true;
+  *side.count = 0;
+  return side.adds ? add_around(side.ids, side.count, side.token) : OK;
+}
+
+/* The class has tokens of its own where a field is absent, which version 5 does not make. */
+static status check_llama_tokens(const json_t *config) {
+  static const char *const keys[] = {"bos_token", "eos_token", "unk_token"}, *const contents[] = {"<s>", "</s>", "<unk>"};
+  for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+    if (json_object_get(config, keys[i]) == NULL)
+      return FAIL(ERR_UNSUPPORTED, "tokenizer_config.json: %s: expected a token or null, found nothing, for which LlamaTokenizerFast of "
+                  "transformers 4 takes \"%s\" and version 5 none", keys[i], contents[i]);
+  return OK;
+}
+
+status tokenizer_json_config(tokenizer_data *data, const json_t *config) {
+  bool splits = false, is_other = false;
   if (!json_is_object(config)) return FAIL(ERR_FORMAT, "tokenizer_config.json: expected an object");
-  TRY(read_config_token(data, vocab, config, "bos_token", &data->bos));
-  TRY(read_config_token(data, vocab, config, "eos_token", &data->eos));
-  TRY(read_config_add(config, "add_bos_token", "bos_token", data->bos, data->before, &data->before_count));
-  return read_config_add(config, "add_eos_token", "eos_token", data->eos, data->after, &data->after_count);
+  const json_t *name = json_object_get(config, "tokenizer_class");
+  if (name != NULL && !json_is_string(name) && !json_is_null(name))
+    return wrong_type("tokenizer_config.json", "tokenizer_class", "a string", name);
+  const declared_class class = declared_tokens_class(config);
+  TRY(read_config_flag(config, "split_special_tokens", false, &splits));
+  if (splits)
+    return FAIL(ERR_UNSUPPORTED, "tokenizer_config.json: split_special_tokens: expected false, found true: special tokens would be spelled "
+                "in pieces, those of chat templates too");
+  if (class == DECLARED_LLAMA) TRY(check_llama_tokens(config));
+  TRY(read_config_token(data, config, "bos_token", &data->bos));
+  TRY(read_config_token(data, config, "eos_token", &data->eos));
+  const text_side before = {"add_bos_token", "bos_token", true, data->bos, data->before, &data->before_count};
+  const text_side after = {"add_eos_token", "eos_token", false, data->eos, data->after, &data->after_count};
+  TRY(read_side(config, class, before, &is_other));
+  TRY(read_side(config, class, after, &is_other));
+  if (is_other)
+    data->remark = "add_bos_token and add_eos_token decide what stands around a text, as in transformers 4; version 5 goes by the "
+                   "post_processor of tokenizer.json, which differs";
+  return OK;
+}
+
+/* transformers 4 changes a ByteLevel that stands alone, version 5 changes nothing. */
+static status check_prefix_space(const json_t *root, const json_t *config) {
+  bool adds = false;
+  TRY(read_config_flag(config, "add_prefix_space", false, &adds));
+  if (!adds || !is_type(json_object_get(root, "pre_tokenizer"), "ByteLevel")) return OK;
+  return FAIL(ERR_UNSUPPORTED, "tokenizer_config.json: add_prefix_space: expected false, as in tokenizer.json, found true");
 }
 
 /* === Whole files ============================================================================================= */
@@ -514,14 +611,14 @@ status tokenizer_json_load(const char *name, const char *text, size_t bytes, jso
   json_error_t error;
   if (bytes > TOKENIZER_FILE_BYTES_MAX)
     return FAIL(ERR_LIMIT, "%s: expected at most %u bytes, found %zu", name, TOKENIZER_FILE_BYTES_MAX, bytes);
-  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+  json_t *root = json_text_load(text, bytes, JSON_REJECT_DUPLICATES, &error);
   if (root == NULL)
     return FAIL(ERR_FORMAT, "%s: expected JSON, found at line %d column %d: %s", name, error.line, error.column, error.text);
   *out = root;
   return OK;
 }
 
-static status read_root(tokenizer_data *data, json_t *root, const json_t *config) {
+static status read_root(tokenizer_data *data, json_t *root, const json_t *config, const declared_tokens *declared) {
   static const char *const keys[] = {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
                                      "post_processor", "decoder", "model", NULL};
   static const char *const sequence_keys[] = {"type", "normalizers", NULL};
@@ -546,19 +643,40 @@ static status read_root(tokenizer_data *data, json_t *root, const json_t *config
   if (!json_is_object(decoder)) return wrong_type(where, "decoder", "an object", decoder);
   TRY(want_type(decoder, "tokenizer.json: decoder", "ByteLevel"));
   TRY(read_pre_tokenizer(data, root));
-  TRY(read_model(data, root));
+  TRY(read_model(data, root, declared));
   TRY(read_post_processor(data, root));
-  return config == NULL ? OK : tokenizer_json_config(data, json_object_get(json_object_get(root, "model"), "vocab"), config);
+  if (config == NULL) return OK;
+  TRY(check_prefix_space(root, config));
+  return tokenizer_json_config(data, config);
 }
 
-status tokenizer_json_parse(tokenizer_data *data, const char *json, size_t json_bytes, const char *config, size_t config_bytes) {
+/* Where special_tokens_map.json counts, its tokens go before those of the same names. Declared tokens own none of the values replaced. */
+static status merge_map(json_t *map, json_t **config) {
+  static const char *const keys[] = {"bos_token", "eos_token"};
+  if (map == NULL || json_object_get(*config, "added_tokens_decoder") != NULL) return OK;
+  if (*config == NULL) *config = json_object();
+  for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+    if (json_object_get(map, keys[i]) != NULL && json_object_set(*config, keys[i], json_object_get(map, keys[i])) != 0)
+      return FAIL(ERR_LIMIT, "special_tokens_map.json: out of memory");
+  return OK;
+}
+
+static const char *const FILE_NAMES[TOKENIZER_FILE_COUNT] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                                                             "added_tokens.json"};
+
+status tokenizer_json_parse(tokenizer_data *data, const tokenizer_text *texts) {
   tokenizer_data built = {.bos = -1, .eos = -1};
-  json_t *root = NULL, *config_root = NULL;
-  status s = tokenizer_json_load("tokenizer.json", json, json_bytes, &root);
-  if (s == OK && config != NULL) s = tokenizer_json_load("tokenizer_config.json", config, config_bytes, &config_root);
-  if (s == OK) s = read_root(&built, root, config_root);
-  json_decref(root);
-  json_decref(config_root);
+  declared_tokens declared = {0};
+  json_t *roots[TOKENIZER_FILE_COUNT] = {NULL};
+  status s = OK;
+  ASSERT(texts[TOKENIZER_JSON].text != NULL);
+  for (size_t i = 0; s == OK && i < TOKENIZER_FILE_COUNT; i++)
+    if (texts[i].text != NULL) s = tokenizer_json_load(FILE_NAMES[i], texts[i].text, texts[i].bytes, &roots[i]);
+  if (s == OK) s = declared_tokens_read(&declared, roots[TOKENIZER_CONFIG], roots[TOKENIZER_SPECIAL_MAP], roots[TOKENIZER_ADDED]);
+  if (s == OK) s = merge_map(roots[TOKENIZER_SPECIAL_MAP], &roots[TOKENIZER_CONFIG]);
+  if (s == OK) s = read_root(&built, roots[TOKENIZER_JSON], roots[TOKENIZER_CONFIG], &declared);
+  for (size_t i = 0; i < TOKENIZER_FILE_COUNT; i++) json_decref(roots[i]);
+  declared_tokens_close(&declared);
   if (s != OK) tokenizer_json_free(&built);
   else *data = built;
   return s;
@@ -592,13 +710,15 @@ status tokenizer_json_read_file(const char *model_dir, const char *name, bool is
 }
 
 status tokenizer_json_read(tokenizer_data *data, const char *model_dir) {
-  char *json = NULL, *config = NULL;
-  size_t json_bytes = 0, config_bytes = 0;
-  status s = tokenizer_json_read_file(model_dir, "tokenizer.json", false, &json, &json_bytes);
-  if (s == OK) s = tokenizer_json_read_file(model_dir, "tokenizer_config.json", true, &config, &config_bytes);
-  if (s == OK) s = tokenizer_json_parse(data, json, json_bytes, config, config_bytes);
-  free(json);
-  free(config);
+  char *files[TOKENIZER_FILE_COUNT] = {NULL};
+  tokenizer_text texts[TOKENIZER_FILE_COUNT] = {{0}};
+  status s = OK;
+  for (size_t i = 0; s == OK && i < TOKENIZER_FILE_COUNT; i++) {
+    s = tokenizer_json_read_file(model_dir, FILE_NAMES[i], i != TOKENIZER_JSON, &files[i], &texts[i].bytes);
+    texts[i].text = files[i];
+  }
+  if (s == OK) s = tokenizer_json_parse(data, texts);
+  for (size_t i = 0; i < TOKENIZER_FILE_COUNT; i++) free(files[i]);
   return s;
 }
 

@@ -8,8 +8,9 @@
  *   post_processor  null, ByteLevel, TemplateProcessing (its "single" puts fixed ids around the text), a Sequence of those
  *   decoder         ByteLevel
  *   model           BPE without dropout, unk_token, prefix, suffix or byte_fallback; merges as "a b" or ["a", "b"]; ignore_merges
- * tokenizer_config.json is optional; only bos_token, eos_token, add_bos_token and add_eos_token are read from it: where present, the
- * add_ fields override the post_processor. Allocates; runs at start-up. Read next: tokenizer.h. */
+ * Three more files are optional: tokenizer_config.json, and two that hold tokens only (declared_tokens.h). Of the first are read: its
+ * tokens; add_bos_token and add_eos_token with tokenizer_class, which decides whether they or the post_processor count;
+ * split_special_tokens, which must be false; add_prefix_space. Allocates; runs at start-up. Read next: tokenizer.h. */
 #ifndef VERBATIM_TOKENIZER_JSON_H
 #define VERBATIM_TOKENIZER_JSON_H
 #include "text/added_tokens.h"
@@ -40,21 +41,29 @@ typedef struct tokenizer_data {
   uint32_t before_count, after_count;   /* ids put before and after a text on request */
   int32_t before[TOKENIZER_AROUND_MAX], after[TOKENIZER_AROUND_MAX];
   int32_t bos, eos;        /* -1: none */
+  const char *remark;      /* static: where versions of transformers put other ids around a text; NULL: they agree */
   void *strings[PRETOKENIZE_SPLITS_MAX + 1]; /* memory of the patterns and contents */
 } tokenizer_data;
 
-/* json: the bytes of tokenizer.json. config: those of tokenizer_config.json, or NULL. On error data is untouched. ERR_FORMAT: not allowed
- * by the format. ERR_UNSUPPORTED: allowed, but not implemented. ERR_LIMIT: too large. */
-status tokenizer_json_parse(tokenizer_data *data, const char *json, size_t json_bytes, const char *config, size_t config_bytes);
+enum tokenizer_file { TOKENIZER_JSON, TOKENIZER_CONFIG, TOKENIZER_SPECIAL_MAP, TOKENIZER_ADDED, TOKENIZER_FILE_COUNT };
 
-/* The same, from the two files in model_dir. ERR_IO if tokenizer.json cannot be read. */
+typedef struct tokenizer_text {
+  const char *text; /* NULL: there is no such file; the first must be there */
+  size_t bytes;
+} tokenizer_text;
+
+/* texts: [TOKENIZER_FILE_COUNT], the files' bytes. On error data is untouched. ERR_FORMAT: not allowed by the format. ERR_UNSUPPORTED:
+ * allowed, but not implemented. ERR_LIMIT: too large. */
+status tokenizer_json_parse(tokenizer_data *data, const tokenizer_text *texts);
+
+/* The same, from the files in model_dir. ERR_IO if tokenizer.json cannot be read. */
 status tokenizer_json_read(tokenizer_data *data, const char *model_dir);
 
-/* Shared with tokenizer_tiktoken.c: parsing one JSON text; the fields of tokenizer_config.json named above (vocab may be NULL: added tokens
- * only); reading a whole file of model_dir, which the caller frees (is_optional: *text is unchanged if the file does not exist). */
+/* Shared with tokenizer_tiktoken.c: parsing one JSON text; the fields of tokenizer_config.json named above but for the tokens that it only
+ * declares; reading a whole file of model_dir, which the caller frees (is_optional: *text is unchanged if the file does not exist). */
 struct json_t;
 status tokenizer_json_load(const char *name, const char *text, size_t bytes, struct json_t **out);
-status tokenizer_json_config(tokenizer_data *data, const struct json_t *vocab, const struct json_t *config);
+status tokenizer_json_config(tokenizer_data *data, const struct json_t *config);
 status tokenizer_json_read_file(const char *model_dir, const char *name, bool is_optional, char **text, size_t *bytes);
 void tokenizer_json_free(tokenizer_data *data); /* may be zeroed */
 

@@ -6,6 +6,7 @@
 #include "text/tokenizer_tiktoken.h"
 #include "base/special_file.h"
 #include "base/limits.h"
+#include "text/declared_tokens.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,6 +138,19 @@ static status read_added(tokenizer_data *data, const json_t *decoder, uint32_t u
   return OK;
 }
 
+/* A token that is declared and has no id in added_tokens_decoder would be spelled in pieces. */
+static status check_declared(const tokenizer_data *data, const declared_tokens *declared) {
+  for (uint32_t i = 0; i < declared->count; i++) {
+    const declared_token *d = &declared->list[i];
+    bool is_found = false;
+    for (uint32_t a = 0; a < data->added_count && !is_found; a++)
+      is_found = data->added[a].bytes == strlen(d->content) && memcmp(data->added[a].content, d->content, data->added[a].bytes) == 0;
+    if (!is_found)
+      return FAIL(ERR_UNSUPPORTED, CONFIG ": %s: expected a token of added_tokens_decoder, found \"%.80s\"", d->key, d->content);
+  }
+  return OK;
+}
+
 /* === Whole files ============================================================================================= */
 
 static status read_all(tokenizer_data *data, const char *model, size_t model_bytes, const json_t *config) {
@@ -152,7 +166,11 @@ static status read_all(tokenizer_data *data, const char *model, size_t model_byt
   data->splits[0] = (pretokenize_split){PRETOKENIZE_PATTERN, TOKENIZER_TIKTOKEN_PATTERN, strlen(TOKENIZER_TIKTOKEN_PATTERN)};
   data->split_count = 1;
   data->ignores_merges = data->ranks_words = true;
-  return tokenizer_json_config(data, NULL, config);
+  declared_tokens declared = {0};
+  status s = declared_tokens_read(&declared, config, NULL, NULL);
+  if (s == OK) s = check_declared(data, &declared);
+  declared_tokens_close(&declared);
+  return s == OK ? tokenizer_json_config(data, config) : s;
 }
 
 status tokenizer_tiktoken_parse(tokenizer_data *data, const char *model, size_t model_bytes, const char *config, size_t config_bytes) {

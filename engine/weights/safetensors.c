@@ -1,5 +1,6 @@
 /* safetensors.c - see safetensors.h. A file is: u64 header size, JSON header {name: {dtype, shape, data_offsets}}, data. */
 #include "weights/safetensors.h"
+#include "base/json_text.h"
 #include "base/special_file.h"
 #include "base/limits.h"
 #include <errno.h>
@@ -264,7 +265,7 @@ static status load_index(const char *dir, json_t **index) {
   status result = OK;
   if (file.byte_count > SAFETENSORS_HEADER_BYTES_MAX)
     result = FAIL(ERR_LIMIT, INDEX_NAME ": more than %u bytes", SAFETENSORS_HEADER_BYTES_MAX);
-  else if (!(*index = json_loadb((const char *)file.bytes, (size_t)file.byte_count, JSON_REJECT_DUPLICATES, &error)))
+  else if (!(*index = json_text_load((const char *)file.bytes, (size_t)file.byte_count, JSON_REJECT_DUPLICATES, &error)))
     result = FAIL(ERR_FORMAT, INDEX_NAME ": not JSON: %s (line %d)", error.text, error.line);
   unmap_file(&file);
   return result;

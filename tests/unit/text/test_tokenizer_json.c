@@ -3,13 +3,50 @@
 #include "tests/unit/text/tokenizer_fixture.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/tokenizer_json.h"
+#include <unistd.h>
 
 static status parse(const char *json, size_t bytes, const char *config) {
   tokenizer_data data = {0};
+  const tokenizer_text texts[TOKENIZER_FILE_COUNT] = {[TOKENIZER_JSON] = {json, bytes},
+                                                      [TOKENIZER_CONFIG] = {config, config == NULL ? 0 : strlen(config)}};
   fail_clear();
-  status s = tokenizer_json_parse(&data, json, bytes, config, config == NULL ? 0 : strlen(config));
+  status s = tokenizer_json_parse(&data, texts);
   tokenizer_json_free(&data);
   return s;
+}
+
+static char folder[] = "/tmp/verbatim_test_tokenizer_json.XXXXXX";
+static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json"};
+
+static int make_folder(void **state) {
+  (void)state;
+  return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state) {
+  char path[128];
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+    unlink(path);
+  }
+  return rmdir(folder);
+}
+
+/* The folder holds fixture_small and these files beside it; NULL: the file is absent. files: [3] as named. */
+static void write_folder(const char *const *files) {
+  char path[128], *json = fixture_dump(fixture_small());
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    const char *content = i < 3 ? files[i] : json;
+    snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+    unlink(path);
+    FILE *file = content == NULL ? NULL : fopen(path, "w");
+    if (content == NULL) continue;
+    assert_non_null(file);
+    fputs(content, file);
+    assert_int_equal(fclose(file), 0);
+  }
+  free(json);
 }
 
 /* Sets the node at `path` below tree or, if value is NULL, removes it; path: keys and indices with '/' between. */
@@ -128,9 +165,14 @@ static void config_is_checked(void **state) {
     {NULL, "{", ERR_FORMAT, "tokenizer_config.json"},
     {NULL, "{\"bos_token\":7}", ERR_FORMAT, "bos_token"},
     {NULL, "{\"eos_token\":{\"id\":1}}", ERR_FORMAT, "eos_token"},
-    {NULL, "{\"bos_token\":\"<nowhere>\"}", ERR_FORMAT, "<nowhere>"},
+    {NULL, "{\"tokenizer_class\":7}", ERR_FORMAT, "tokenizer_class"},
     {NULL, "{\"add_bos_token\":true}", ERR_FORMAT, "add_bos_token"},
     {NULL, "{\"add_eos_token\":1}", ERR_FORMAT, "add_eos_token"},
+    {NULL, "{\"add_eos_token\":true,\"eos_token\":\"</s>\"}", ERR_UNSUPPORTED, "add_eos_token"}, /* the file adds <s> alone */
+    {NULL, "{\"add_bos_token\":false,\"tokenizer_class\":\"OwnTokenizer\"}", ERR_UNSUPPORTED, "add_bos_token"},
+    {NULL, "{\"tokenizer_class\":\"LlamaTokenizerFast\",\"bos_token\":\"<s>\",\"eos_token\":null}", ERR_UNSUPPORTED, "unk_token"},
+    {NULL, "{\"split_special_tokens\":true}", ERR_UNSUPPORTED, "split_special_tokens"},
+    {NULL, "{\"split_special_tokens\":\"no\"}", ERR_FORMAT, "split_special_tokens"},
     {NULL, "{\"bos_token\":\"a\",\"bos_token\":\"b\"}", ERR_FORMAT, "duplicate"},
   };
   char *json = fixture_dump(fixture_small());
@@ -140,6 +182,105 @@ static void config_is_checked(void **state) {
     if (strstr(fail_text(), rows[i].says) == NULL) fail_msg("%s: \"%s\" does not say \"%s\"", rows[i].value, fail_text(), rows[i].says);
   }
   free(json);
+}
+
+#define PLAIN "\"tokenizer_class\":\"PreTrainedTokenizerFast\""
+
+/* The ids that transformers 4.57 and 5.23 give a text, or a refusal by name. fixture_small's next free id is 261. */
+static void declared_tokens_are_transformers(void **state) {
+  (void)state;
+  static const struct {
+    const char *config, *map, *added, *text;
+    int32_t ids[8];
+    size_t count;
+  } rows[] = {
+    {"{" PLAIN ",\"pad_token\":\"<p>\"}", NULL, NULL, "a<p>b", {'a', 261, 'b'}, 3},
+    {"{" PLAIN ",\"pad_token\":{\"__type\":\"AddedToken\",\"content\":\"<p>\",\"lstrip\":true}}",
+     NULL, NULL, "a <p> b", {'a', 261, ' ', 'b'}, 4},
+    {"{" PLAIN ",\"unk_token\":\"<u>\",\"eos_token\":\"<e>\"}", NULL, NULL, "<u><e>", {262, 261}, 2},
+    {"{" PLAIN ",\"additional_special_tokens\":[\"<x>\",\"<y>\"],\"mask_token\":\"<m>\"}", NULL, NULL, "<x><y><m>", {262, 263, 261}, 3},
+    {"{" PLAIN ",\"extra_special_tokens\":[\"<x>\",\"<y>\"]}", NULL, NULL, "<x><y>", {261, 262}, 2},
+    {"{" PLAIN ",\"extra_special_tokens\":{\"image_token\":\"<x>\"}}", NULL, NULL, "<x>", {261}, 1},
+    {"{" PLAIN ",\"added_tokens_decoder\":{\"261\":{\"content\":\"<x>\",\"special\":true}}}", NULL, NULL, "a<x>", {'a', 261}, 2},
+    {"{" PLAIN ",\"added_tokens_decoder\":{\"262\":{\"content\":\"<y>\"},\"261\":{\"content\":\"<x>\"}}}",
+     NULL, NULL, "<y><x>", {262, 261}, 2},
+    {"{" PLAIN ",\"added_tokens_decoder\":{\"259\":{\"content\":\"<s>\",\"rstrip\":true,\"special\":true}}}",
+     NULL, NULL, "<s> a", {259, 'a'}, 2},
+    {"{" PLAIN ",\"added_tokens_decoder\":{}}", "{\"pad_token\":\"<p>\"}", "{\"<x>\":261}", "<p>", {'<', 'p', '>'}, 3},
+    {"{" PLAIN ",\"cls_token\":\"abc\"}", NULL, NULL, "xabc", {'x', 257}, 2},
+    {"{" PLAIN "}", "{\"pad_token\":\"<p>\"}", NULL, "<p>", {261}, 1},
+    {"{" PLAIN "}", "{\"pad_token\":{\"content\":\"<p>\",\"lstrip\":true}}", NULL, "a <p>", {'a', 261}, 2},
+    {"{" PLAIN ",\"pad_token\":\"<c>\"}", "{\"pad_token\":\"<p>\"}", NULL, "<p><c>", {261, '<', 'c', '>'}, 4},
+    {"{" PLAIN "}", "{\"additional_special_tokens\":[\"<x>\"]}", NULL, "<x>", {261}, 1},
+    {"{" PLAIN ",\"eos_token\":\"<c>\"}", "{\"eos_token\":\"<p>\"}", NULL, "<p><c>", {261, '<', 'c', '>'}, 4},
+    {NULL, NULL, "{\"<y>\":262,\"<x>\":261}", "<x><y>", {261, 262}, 2},
+    {"{" PLAIN ",\"image_token\":\"<s>\",\"additional_special_tokens\":[\"</s>\"],\"pad_token\":\"\"}", NULL, NULL, "<s>", {259}, 1},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    const char *const files[] = {rows[i].config, rows[i].map, rows[i].added};
+    tokenizer *t = NULL;
+    int32_t ids[8];
+    size_t count = 0;
+    write_folder(files);
+    fail_clear();
+    if (tokenizer_open(&t, folder) != OK) fail_msg("row %zu: %s", i, fail_text());
+    assert_int_equal(tokenizer_encode(t, rows[i].text, strlen(rows[i].text), false, true, ids, ARRAY_LEN(ids), &count), OK);
+    if (count != rows[i].count || memcmp(ids, rows[i].ids, count * sizeof *ids) != 0) fail_msg("row %zu: other ids", i);
+    tokenizer_close(t);
+  }
+}
+
+static void unclear_declarations_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *config, *map, *added;
+    status code;
+    const char *file, *says;
+  } rows[] = {
+    {"{" PLAIN ",\"image_token\":\"<x>\"}",
+     NULL, NULL, ERR_UNSUPPORTED, "tokenizer_config.json: image_token", "<x>"}, /* version 4 ignores it */
+    {"{" PLAIN ",\"extra_special_tokens\":{\"a\":\"<x>\"},\"additional_special_tokens\":[\"<y>\"]}",
+     NULL, NULL, ERR_UNSUPPORTED, "extra", "<x>"},
+    {"{" PLAIN ",\"additional_special_tokens\":[\"<y>\"]}",
+     "{\"additional_special_tokens\":[\"<x>\"]}", NULL, ERR_UNSUPPORTED, "special_tokens_map.json",
+     "<x>"},
+    {"{" PLAIN ",\"additional_special_tokens\":[{\"content\":\"<y>\"}]}", NULL, NULL, ERR_UNSUPPORTED, "additional_special_tokens", "<y>"},
+    {"{" PLAIN ",\"pad_token\":{\"content\":\"<p>\",\"single_word\":true}}", NULL, NULL, ERR_UNSUPPORTED, "pad_token", "single_word"},
+    {"{\"pad_token\":\"<p>\"}", NULL, NULL, ERR_UNSUPPORTED, "pad_token", "tokenizer_class"},
+    {"{\"tokenizer_class\":\"Qwen2Tokenizer\",\"pad_token\":\"<p>\"}", NULL, NULL, ERR_UNSUPPORTED, "pad_token", "tokenizer_class"},
+    {"{" PLAIN ",\"pad_token\":\"<p>\",\"cls_token\":{\"content\":\"<p>\",\"lstrip\":true}}", NULL, NULL, ERR_UNSUPPORTED, "pad_token",
+     "twice"},
+    {"{" PLAIN ",\"pad_token\":3}", NULL, NULL, ERR_FORMAT, "tokenizer_config.json", "pad_token"},
+    {"{" PLAIN ",\"added_tokens_decoder\":{\"400\":{\"content\":\"<x>\"}}}",
+     NULL, NULL, ERR_FORMAT, "added_tokens_decoder", "expected 261"},
+    {"{" PLAIN ",\"added_tokens_decoder\":{\"x\":{\"content\":\"<x>\"}}}", NULL, NULL, ERR_FORMAT, "added_tokens_decoder", "\"x\""},
+    {"{" PLAIN ",\"added_tokens_decoder\":[]}", NULL, NULL, ERR_FORMAT, "added_tokens_decoder", "object"},
+    {NULL, NULL, "{\"<x>\":400}", ERR_FORMAT, "added_tokens.json", "expected 261"},
+    {NULL, NULL, "{\"<x>\":\"261\"}", ERR_FORMAT, "added_tokens.json", "<x>"},
+    {NULL, "[]", NULL, ERR_FORMAT, "special_tokens_map.json", "object"},
+    {NULL, NULL, "{", ERR_FORMAT, "added_tokens.json", "JSON"},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    const char *const files[] = {rows[i].config, rows[i].map, rows[i].added};
+    tokenizer *t = NULL;
+    write_folder(files);
+    fail_clear();
+    status found = tokenizer_open(&t, folder);
+    if (found != rows[i].code || strstr(fail_text(), rows[i].file) == NULL || strstr(fail_text(), rows[i].says) == NULL)
+      fail_msg("row %zu: expected %d, \"%s\" and \"%s\", found %d: %s", i, (int)rows[i].code, rows[i].file, rows[i].says, (int)found,
+               fail_text());
+  }
+}
+
+static void byte_order_marks_are_skipped(void **state) {
+  (void)state;
+  static const char *const files[] = {"\xEF\xBB\xBF{" PLAIN ",\"pad_token\":\"<p>\"}", "\xEF\xBB\xBF{}", "\xEF\xBB\xBF{\"<x>\":261}"};
+  tokenizer *t = NULL;
+  write_folder(files);
+  fail_clear();
+  if (tokenizer_open(&t, folder) != OK) fail_msg("%s", fail_text());
+  assert_int_equal(tokenizer_vocab_size(t), 263);
+  tokenizer_close(t);
 }
 
 static void same_content_twice_is_refused(void **state) {
@@ -225,9 +366,11 @@ static void files_are_read(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(other_fields_are_refused_by_name), cmocka_unit_test(config_is_checked),
+    cmocka_unit_test(declared_tokens_are_transformers), cmocka_unit_test(unclear_declarations_are_refused),
+    cmocka_unit_test(byte_order_marks_are_skipped),
     cmocka_unit_test(same_content_twice_is_refused),    cmocka_unit_test(hostile_json_is_refused),
     cmocka_unit_test(every_truncation_is_an_error),     cmocka_unit_test(bit_flips_never_crash),
     cmocka_unit_test(files_are_read),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
