@@ -12,6 +12,7 @@
 typedef struct config_notes {
   char ignored[CONFIG_FIELD_NOTE_BYTES]; /* "name, name": fields that do not change inference; "" if none */
   char assumed[CONFIG_FIELD_NOTE_BYTES]; /* "name = value, ...": absent fields and the value used        */
+  char chosen[CONFIG_FIELD_NOTE_BYTES];  /* what a field does here, where other programs differ about it */
 } config_notes;
 
 typedef struct config_reader { /* an object of the file */

@@ -111,6 +111,10 @@ status config_index_read(const config_reader *r, const config_index_rules *rules
   TRY(config_field_count(r, "index_head_dim", INDEX_DIM, INDEX_DIM, 1, INDEX_DIM, &columns));
   TRY(config_field_count(r, "index_topk", PAGE_TOKENS, INDEX_TOPK_MAX, PAGE_TOKENS, INDEX_TOPK_MAX, &quant->index_topk));
   TRY(config_field_flag(r, "indexer_rope_interleave", are_neighbours, &are_neighbours));
+  if (are_neighbours == rules->are_halves)
+    config_field_note(r->notes->chosen, "indexer_rope_interleave %s rotates pairs of %s in the indexer; HF's class of this model_type "
+                      "always rotates pairs of %s", are_neighbours ? "true" : "false", are_neighbours ? "neighbours" : "halves",
+                      rules->are_halves ? "halves" : "neighbours");
   TRY(check_layer_types(r));
   quant->index_half_split = !are_neighbours;
   quant->index_scale = SCALE_POW2; /* vLLM, SGLang and DeepSeek's own program accept no other, whatever the weights' scales are */

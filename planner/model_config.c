@@ -336,6 +336,20 @@ static status find_experts(const config_reader *r, const char **name) {
   return OK;
 }
 
+/* How the experts' weights are made of their scores. modeling_deepseek.py, which comes with DeepSeek's checkpoints, normalises if more than
+ * one expert is taken, and with V2's rule it then does not scale. HF never normalises with V2's rule and always scales. */
+static void set_weights(const model_reader *r, bool normalise, float scale) {
+  plan_model *m = &r->config->plan;
+  const bool is_v2 = r->family->router == RULE_V2, is_one = m->top_k == 1;
+  m->normalise = normalise && !(is_v2 && is_one);
+  m->routed_scale = is_v2 && m->normalise ? 1.0f : scale;
+  if (is_v2 && m->normalise)
+    config_field_note(r->config->notes.chosen, "norm_topk_prob true normalises and does not scale, as modeling_deepseek.py does; HF scales "
+                      "and does not normalise");
+  if (!is_v2 && m->normalise && is_one && strncmp(r->family->architecture, "Deepseek", 8) == 0)
+    config_field_note(r->config->notes.chosen, "norm_topk_prob true normalises one expert, as HF does; modeling_deepseek.py does not");
+}
+
 static status read_router(const model_reader *r, const char *experts_name) {
   const config_reader *c = &r->fields;
   const family *f = r->family;
@@ -353,8 +367,7 @@ static status read_router(const model_reader *r, const char *experts_name) {
   TRY(read_groups(r));
   TRY(config_field_flag(c, "norm_topk_prob", normalise, &normalise));
   TRY(config_field_real(c, "routed_scaling_factor", 1e-6, 1000, f->routed_scale, &scale));
-  m->normalise = normalise;
-  m->routed_scale = f->router == RULE_V2 && normalise ? 1.0f : (float)scale; /* DeepSeek-V2 either normalises or scales */
+  set_weights(r, normalise, (float)scale);
   return OK;
 }
 

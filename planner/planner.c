@@ -187,6 +187,10 @@ static void add_notes(const sources *s, draft *plan) {
     snprintf(note, sizeof note, "config.json: absent, taken as HF transformers does: %s", config->assumed);
     draft_note(plan, note);
   }
+  if (config->chosen[0]) {
+    snprintf(note, sizeof note, "config.json: %s", config->chosen);
+    draft_note(plan, note);
+  }
   if (s->model.plan.eos_count == 0) draft_note(plan, "config.json: no eos_token_id: generation ends by length or by the ids of a request");
   if (s->model.is_tied) draft_note(plan, "the head reads model.embed_tokens.weight (tie_word_embeddings: true)");
   if (s->model.rope.kind == ROPE_LONG) {

@@ -64,7 +64,7 @@ static void print_quant(FILE *out, const plan_header *plan) {
   const plan_quant *q = &plan->quant;
   if (q->index_heads)
     fprintf(out, "indexer        %u heads in %u layers, %u tokens stay, %s scales%s\n", q->index_heads, indexer_count(plan), q->index_topk,
-            SCALES[q->index_scale], q->index_half_split ? ", rope pairs of halves" : "");
+            SCALES[q->index_scale], q->index_half_split ? ", rope pairs of halves" : ", rope pairs of neighbours");
   if (q->weight_format == WEIGHTS_E4M3)
     fprintf(out, "weight format  e4m3, blocks of 128 x 128; activations with %s scales\n", SCALES[q->act_scale]);
   if (q->kv_format == KV_FP8_DS_MLA) fprintf(out, "kv format      fp8_ds_mla, %s scales\n", SCALES[q->kv_scale]);
@@ -131,11 +131,16 @@ void print_kernels(FILE *out, const plan_header *plan) {
 
 void print_guarantees(FILE *out, const plan_header *plan) {
   const plan_guarantee *rows = items(plan, plan->guarantees);
-  const uint32_t *notes = items(plan, plan->notes);
   fprintf(out, "\nGuarantees: the bits of a request do not depend on\n  %-17s  %-8s  why\n", "axis", "status");
   for (uint32_t i = 0; i < plan->guarantees.count; i++)
     fprintf(out, "  %-17s  %-8s  %s\n", text(plan, rows[i].axis), STATUS_NAMES[rows[i].status], text(plan, rows[i].reason));
-  fprintf(out, "\nNotes\n");
+  fprintf(out, "\n");
+  print_notes(out, plan);
+}
+
+void print_notes(FILE *out, const plan_header *plan) {
+  const uint32_t *notes = items(plan, plan->notes);
+  fprintf(out, "Notes\n");
   for (uint32_t i = 0; i < plan->notes.count; i++) fprintf(out, "  %s\n", text(plan, notes[i]));
 }
 

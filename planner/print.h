@@ -11,6 +11,7 @@ void print_summary(FILE *out, const plan_header *plan);    /* model, limits, siz
 void print_regions(FILE *out, const plan_header *plan);    /* the memory map                                    */
 void print_kernels(FILE *out, const plan_header *plan);    /* ladder and kernels with their constants           */
 void print_guarantees(FILE *out, const plan_header *plan); /* guarantees and notes                              */
+void print_notes(FILE *out, const plan_header *plan);      /* what was ignored, assumed or chosen                */
 void print_memory(FILE *out, const plan_header *plan);     /* work buffers with lifetimes, and a chart of them  */
 void print_ops(FILE *out, const plan_header *plan);        /* every op with its rows, grid and pointers         */
 void print_json(FILE *out, const plan_header *plan);       /* all but the buffers and ops, as one JSON object   */

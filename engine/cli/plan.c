@@ -95,6 +95,7 @@ static status make(const plan_run *self, const char *deploy) {
   status result = cli_plan_file_write(self->output, plan, bytes);
   if (result == OK && !self->quiet) {
     print_summary(stdout, plan);
+    print_notes(stdout, plan);
     printf("written        %s (%zu bytes)\n", self->output, bytes);
   }
   free(plan);

@@ -43,10 +43,7 @@ static inline plan_model plan_of_file(const char *path) {
   return plan_of(&c);
 }
 
-/* The config at `path` with the field at `name` ("a", "a.b", ...) set to the JSON `value`, or removed if value is null. */
-static inline status parse_changed(const char *path, const char *name, const char *value, model_config *out) {
-  fixture_bytes text = fixture_read(path);
-  json_t *root = json_loadb(text.bytes, text.count, 0, NULL), *object = root;
+static inline void change_field(json_t *object, const char *name, const char *value) {
   char outer[64];
   for (const char *dot; (dot = strchr(name, '.')); name = dot + 1) {
     snprintf(outer, sizeof outer, "%.*s", (int)(dot - name), name);
@@ -55,12 +52,25 @@ static inline status parse_changed(const char *path, const char *name, const cha
   }
   if (value) assert_int_equal(json_object_set_new(object, name, json_loads(value, JSON_DECODE_ANY, NULL)), 0);
   else json_object_del(object, name);
+}
+
+/* The config at `path` with the fields at `name` and `other` ("a", "a.b", ...) set to the JSON values, or removed if those are null. */
+static inline status parse_two_changed(const char *path, const char *name, const char *value, const char *other, const char *other_value,
+                                       model_config *out) {
+  fixture_bytes text = fixture_read(path);
+  json_t *root = json_loadb(text.bytes, text.count, 0, NULL);
+  change_field(root, name, value);
+  change_field(root, other, other_value);
   char *changed = json_dumps(root, 0);
   status result = parse_text(changed, strlen(changed), out);
   free(changed);
   free(text.bytes);
   json_decref(root);
   return result;
+}
+
+static inline status parse_changed(const char *path, const char *name, const char *value, model_config *out) {
+  return parse_two_changed(path, name, value, name, value, out);
 }
 
 #endif

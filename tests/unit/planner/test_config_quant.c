@@ -27,8 +27,12 @@ static void deepseek_v32_is_read(void **state) {
   assert_int_equal(c.quant.weight_format, WEIGHTS_E4M3);
   assert_int_equal(c.quant.act_scale, SCALE_POW2);
   assert_int_equal(c.quant.kv_format, KV_BF16);
+  assert_string_equal(c.notes.chosen, "");
   assert_int_equal(parse_changed(V32, "indexer_rope_interleave", "true", &c), OK);
   assert_int_equal(c.quant.index_half_split, 0);
+  assert_non_null(strstr(c.notes.chosen, "indexer_rope_interleave true rotates pairs of neighbours"));
+  assert_int_equal(parse_changed(V32, "indexer_rope_interleave", "false", &c), OK);
+  assert_string_equal(c.notes.chosen, "");
   assert_int_equal(parse_changed(V32, "quantization_config", NULL, &c), OK);
   assert_int_equal(c.quant.weight_format, WEIGHTS_BF16);
   assert_int_equal(c.quant.act_scale, SCALE_F32);
@@ -51,6 +55,7 @@ static void glm5_is_read(void **state) {
   assert_int_equal(c.quant.index_half_split, 0);
   assert_int_equal(parse_changed(GLM5, "indexer_rope_interleave", "false", &c), OK);
   assert_int_equal(c.quant.index_half_split, 1);
+  assert_non_null(strstr(c.notes.chosen, "HF's class of this model_type always rotates pairs of neighbours"));
 }
 
 /* Layers 0, 1, 2, 6, 10, ..., 74, the ones that have indexers in the files of GLM-5.2. */

@@ -247,12 +247,31 @@ static void dense_layers_may_be_listed(void **state) {
   json_decref(root);
 }
 
+/* As modeling_deepseek.py does; where HF differs, a note says so. */
 static void v2_scales_only_without_normalising(void **state) {
   (void)state;
   model_config c = {0};
-  assert_int_equal(parse_changed(V2, "norm_topk_prob", "true", &c), OK);
+  assert_int_equal(parse_two_changed(V2, "norm_topk_prob", "true", "routed_scaling_factor", "16", &c), OK);
   assert_int_equal(c.plan.normalise, 1);
   assert_true(c.plan.routed_scale == 1.0f);
+  assert_non_null(strstr(c.notes.chosen, "norm_topk_prob"));
+  assert_int_equal(parse_two_changed(V2, "norm_topk_prob", "false", "routed_scaling_factor", "16", &c), OK);
+  assert_true(c.plan.normalise == 0 && c.plan.routed_scale == 16.0f);
+  assert_string_equal(c.notes.chosen, "");
+}
+
+/* One expert: V2 scales in both references and is normalised in none; V3's references differ. */
+static void one_expert_is_weighted_as_by_the_references(void **state) {
+  (void)state;
+  model_config c = {0};
+  assert_int_equal(parse_two_changed(V2, "norm_topk_prob", "true", "num_experts_per_tok", "1", &c), OK);
+  assert_true(c.plan.normalise == 0 && c.plan.routed_scale == 16.0f);
+  assert_string_equal(c.notes.chosen, "");
+  assert_int_equal(parse_changed(V3, "num_experts_per_tok", "1", &c), OK);
+  assert_true(c.plan.normalise == 1 && c.plan.routed_scale == 2.5f);
+  assert_non_null(strstr(c.notes.chosen, "modeling_deepseek.py does not"));
+  assert_int_equal(parse_changed(GLM, "num_experts_per_tok", "1", &c), OK);
+  assert_string_equal(c.notes.chosen, "");
 }
 
 static void absent_fields_take_hf_defaults_and_say_so(void **state) {
@@ -577,6 +596,7 @@ int main(void) {
       cmocka_unit_test(absent_fields_follow_the_family),
       cmocka_unit_test(dense_layers_may_be_listed),
       cmocka_unit_test(v2_scales_only_without_normalising),
+      cmocka_unit_test(one_expert_is_weighted_as_by_the_references),
       cmocka_unit_test(absent_fields_take_hf_defaults_and_say_so),
       cmocka_unit_test(bookkeeping_is_passed_over),
       cmocka_unit_test(eos_may_be_a_list),
