@@ -52,8 +52,12 @@ status config_field_count(const config_reader *r, const char *name, uint32_t low
   }
   if (!json_is_integer(value)) return wrong_type(r, name, "an integer", value);
   json_int_t number = json_integer_value(value);
+  if (number < (low > 0))
+    return FAIL(ERR_FORMAT, "config.json: \"%s%s\": expected %u or more, found %lld", r->prefix, name, low > 0, (long long)number);
+  if (low == high && number != (json_int_t)low)
+    return FAIL(ERR_UNSUPPORTED, "config.json: \"%s%s\" is %lld; only %u is supported", r->prefix, name, (long long)number, low);
   if (number < (json_int_t)low || number > (json_int_t)high)
-    return FAIL(ERR_FORMAT, "config.json: \"%s%s\": expected %u to %u, found %lld", r->prefix, name, low, high, (long long)number);
+    return FAIL(ERR_UNSUPPORTED, "config.json: \"%s%s\" is %lld; %u to %u are supported", r->prefix, name, (long long)number, low, high);
   if (number % multiple != 0)
     return FAIL(ERR_UNSUPPORTED, "config.json: \"%s%s\" is %lld, not a multiple of %u, which the kernels need", r->prefix, name,
                 (long long)number, multiple);

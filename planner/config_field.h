@@ -34,7 +34,8 @@ bool config_field_exists(const config_reader *r, const char *name);
 const char *config_field_kind(const json_t *value);
 status config_field_missing(const config_reader *r, const char *name);
 
-/* An integer of [low, high] that is a multiple of `multiple`. fallback < 0: required. */
+/* An integer of [low, high] that is a multiple of `multiple`: kernels' limits, so that another is ERR_UNSUPPORTED; ERR_FORMAT if no model
+ * can have it. fallback < 0: required. */
 status config_field_count(const config_reader *r, const char *name, uint32_t low, uint32_t high, uint32_t multiple, int64_t fallback,
                           uint32_t *out);
 

@@ -55,7 +55,9 @@ static const family FAMILIES[] = {
 };
 
 #define FAMILY_NAMES "deepseek_v2, deepseek_v3, deepseek_v32, kimi_k2, glm4_moe_lite, glm_moe_dsa, youtu, minicpm3 and mistral4"
-#define NESTED "text_config"
+
+/* The fields that hold a model's text model inside another model. */
+static const char *const NESTED[] = {"text_config", "language_config"};
 
 typedef struct model_reader {
   config_reader fields;
@@ -97,10 +99,10 @@ static const char *const FIELDS_IGNORED[] = {
 
 /* Fields of a model that contains another one for its text: images, sound and their encoders. */
 static const char *const OUTER_FIELDS_IGNORED[] = {
-    "audio_config", "audio_token_id", "ignore_index", "image_token_id", "image_token_index", "media_placeholder_token_id",
-    "multimodal_projector_bias", "projection_hidden_size", "projection_layer_norm_eps", "projector_hidden_act", "projector_hidden_size",
-    "projector_ln_eps", "spatial_merge_size", "use_unified_vision_chunk", "video_placeholder", "video_token_id", "vision_config",
-    "vision_end_token_id", "vision_feature_layer", "vision_start_token_id",
+    "audio_config", "audio_token_id", "candidate_resolutions", "global_view_pos", "ignore_index", "image_token_id", "image_token_index",
+    "media_placeholder_token_id", "multimodal_projector_bias", "projection_hidden_size", "projection_layer_norm_eps", "projector_config",
+    "projector_hidden_act", "projector_hidden_size", "projector_ln_eps", "spatial_merge_size", "tile_tag", "use_unified_vision_chunk",
+    "video_placeholder", "video_token_id", "vision_config", "vision_end_token_id", "vision_feature_layer", "vision_start_token_id",
 };
 
 #define IS_AMONG(name, list) config_field_is_among((name), (list), ARRAY_LEN(list))
@@ -432,11 +434,11 @@ static status merge_tie(const config_reader *outer, json_t *text) {
 }
 
 /* One field of the outer model: it says nothing about the text, or the same, or overrides it (the tokens that begin and end). */
-static status merge_field(const config_reader *outer, const char *name, json_t *value, json_t *text) {
-  static const char *const HANDLED[] = {NESTED, "model_type", "architectures", "quantization_config", "torch_dtype", "dtype",
+static status merge_field(const config_reader *outer, const char *nested, const char *name, json_t *value, json_t *text) {
+  static const char *const HANDLED[] = {"model_type", "architectures", "quantization_config", "torch_dtype", "dtype",
                                         "tie_word_embeddings"};
   static const char *const GO_BEFORE[] = {"bos_token_id", "eos_token_id"};
-  if (IS_AMONG(name, HANDLED)) return OK;
+  if (IS_AMONG(name, HANDLED) || strcmp(name, nested) == 0) return OK;
   if (IS_AMONG(name, GO_BEFORE)) {
     if (!json_is_null(value)) json_object_set(text, name, value);
     return OK;
@@ -447,7 +449,7 @@ static status merge_field(const config_reader *outer, const char *name, json_t *
   }
   if (!IS_AMONG(name, FIELDS_READ)) return unknown(outer, name);
   if (json_is_null(value) || json_equal(value, json_object_get(text, name))) return OK;
-  return FAIL(ERR_UNSUPPORTED, "config.json: \"%.64s\" differs from \"" NESTED ".%.64s\"", name, name);
+  return FAIL(ERR_UNSUPPORTED, "config.json: \"%.64s\" differs from \"%s.%.64s\"", name, nested, name);
 }
 
 /* A model inside another may be quantised only by the outer model's fields, which have other names. */
@@ -461,7 +463,7 @@ static status read_formats(const model_reader *r) {
   model_config *config = r->config;
   TRY(config_index_read(&r->fields, &r->family->index, &config->plan, &config->quant));
   if (!config_field_find(&r->fields, "quantization_config")) return OK;
-  if (!r->family->may_be_e4m3 || config->is_nested) return refuse_quantised(&r->fields);
+  if (!r->family->may_be_e4m3 || config->nested) return refuse_quantised(&r->fields);
   return config_quant_read(&r->fields, &config->plan, &config->quant, &config->products);
 }
 
@@ -479,14 +481,16 @@ static status read_model(const config_reader *fields, model_config *config) {
   return config_rope_read(fields, &r.family->rope, config->max_position, &config->plan, &config->rope);
 }
 
-static status read_merged(const config_reader *outer, json_t *text, model_config *config) {
+static status read_merged(const config_reader *outer, const char *nested, json_t *text, model_config *config) {
   const char *name;
+  char prefix[32];
   json_t *value;
   TRY(require_bf16(outer));
   TRY(refuse_quantised(outer));
   TRY(merge_tie(outer, text));
-  json_object_foreach((json_t *)outer->object, name, value) TRY(merge_field(outer, name, value, text));
-  const config_reader inner = {text, NESTED ".", outer->notes};
+  json_object_foreach((json_t *)outer->object, name, value) TRY(merge_field(outer, nested, name, value, text));
+  snprintf(prefix, sizeof prefix, "%s.", nested);
+  const config_reader inner = {text, prefix, outer->notes};
   return read_model(&inner, config);
 }
 
@@ -501,13 +505,20 @@ static bool is_supported(const char *type) {
 static status read_all(const json_t *root, model_config *config) {
   const config_reader r = {root, "", &config->notes};
   if (!json_is_object(root)) return FAIL(ERR_FORMAT, "config.json: expected an object, found %s", config_field_kind(root));
-  const json_t *text = config_field_find(&r, NESTED);
-  const char *type = json_string_value(json_object_get(root, "model_type"));
-  if (!json_is_object(text) || is_supported(type)) return read_model(&r, config);
+  const json_t *text = NULL;
+  const char *type = json_string_value(json_object_get(root, "model_type")), *nested = NULL;
+  for (size_t i = 0; i < ARRAY_LEN(NESTED) && !is_supported(type); i++) {
+    const json_t *found = config_field_find(&r, NESTED[i]);
+    if (!json_is_object(found)) continue;
+    if (text) return FAIL(ERR_UNSUPPORTED, "config.json: both \"%s\" and \"%s\" are set, expected one", nested, NESTED[i]);
+    text = found;
+    nested = NESTED[i];
+  }
+  if (!text) return read_model(&r, config);
   json_t *copy = json_copy((json_t *)text);
   if (!copy) return FAIL(ERR_LIMIT, "config.json: no memory");
-  config->is_nested = 1;
-  status result = read_merged(&r, copy, config);
+  config->nested = nested;
+  status result = read_merged(&r, nested, copy, config);
   json_decref(copy);
   return result;
 }

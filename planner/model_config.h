@@ -1,9 +1,9 @@
 /* model_config.h - reads and checks config.json of a model folder.
  *
  * Knows the fields of deepseek_v2, deepseek_v3, deepseek_v32, kimi_k2, glm4_moe_lite, glm_moe_dsa, youtu, minicpm3 and mistral4 as
- * published and as HF transformers 5.17 (the sparse ones: 5.23) writes them, also as the "text_config" of another model. Unknown fields are
- * refused by name, because they might change the arithmetic. Knows nothing of plans' ops. Read next: config_rope.h, config_index.h,
- * config_quant.h, graph.h. */
+ * published and as HF transformers 5.17 (the sparse ones: 5.23) writes them, also as the "text_config" or "language_config" of another
+ * model. Unknown fields are refused by name, because they might change the arithmetic. Knows nothing of plans' ops. Read next:
+ * config_rope.h, config_index.h, config_quant.h, graph.h. */
 #ifndef VERBATIM_MODEL_CONFIG_H
 #define VERBATIM_MODEL_CONFIG_H
 #include "engine/base/base.h"
@@ -19,7 +19,7 @@ typedef struct model_config {
   rope_config rope;      /* determines inv_freq */
   uint32_t max_position; /* tokens the model supports */
   uint32_t is_tied;      /* the head reads the embedding; not a constant of the plan's arithmetic */
-  uint32_t is_nested;    /* it is the text_config of another model */
+  const char *nested;    /* the field of another model that holds it, a static text; NULL: it stands alone */
   config_notes notes;
 } model_config;
 

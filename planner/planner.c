@@ -178,7 +178,10 @@ static void note_forms(draft *plan) {
 static void add_notes(const sources *s, draft *plan) {
   char note[CONFIG_FIELD_NOTE_BYTES + 64];
   const config_notes *config = &s->model.notes;
-  if (s->model.is_nested) draft_note(plan, "config.json: the model is its \"text_config\"; what is around it (images, sound) is not run");
+  if (s->model.nested) {
+    snprintf(note, sizeof note, "config.json: the model is its \"%s\"; what is around it (images, sound) is not run", s->model.nested);
+    draft_note(plan, note);
+  }
   if (config->ignored[0]) {
     snprintf(note, sizeof note, "config.json: without influence on inference: %s", config->ignored);
     draft_note(plan, note);

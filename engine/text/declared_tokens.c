@@ -164,7 +164,7 @@ static status read_list(const reader *r, const json_t *object, const char *file,
   for (size_t i = 0; i < json_array_size(list); i++) {
     const json_t *value = json_array_get(list, i);
     bool is_plain = json_is_string(value) || (object == r->config && json_is_true(json_object_get(value, "special")));
-    TRY(add(r, value, (declared_token){.file = file, .key = key, .id = -1,
+    TRY(add(r, value, (declared_token){.file = file, .key = key, .id = -1, .goes_first_in_4 = json_is_object(value),
                                        .dispute = is_plain ? dispute : "version 5 does not take it for special"}));
   }
   return OK;

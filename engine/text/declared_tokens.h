@@ -19,6 +19,7 @@ typedef struct declared_token {
   bool single_word, strips_left, strips_right, is_normalized, is_special;
   bool is_of_other_class;   /* a new id for it may follow ids of tokens that the tokenizer_class adds */
   bool goes_first;          /* its flags replace those that tokenizer.json gives the token */
+  bool goes_first_in_4;     /* only in version 4 */
 } declared_token;
 
 typedef struct declared_tokens {

@@ -230,7 +230,11 @@ static status add_declared(tokenizer_data *data, const declared_token *d, const 
     token = &data->added[data->added_count];
     TRY(append_added(data, d->file, d->content, (int32_t)id, names));
   } else if (!d->goes_first) {
-    return OK;
+    const bool is_same = token->strips_left == d->strips_left && token->strips_right == d->strips_right && token->is_special &&
+                         token->is_normalized == d->is_normalized;
+    if (is_same || !d->goes_first_in_4) return OK;
+    return FAIL(ERR_UNSUPPORTED, "%s: %s: \"%.80s\" has other flags than in tokenizer.json, and transformers 4 and 5 differ about them; "
+                "hint: write its content alone", d->file, d->key, d->content);
   }
   token->strips_left = d->strips_left;
   token->strips_right = d->strips_right;

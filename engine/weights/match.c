@@ -14,6 +14,7 @@
 static const struct weights_naming { const char *prefix, *plain, *text; } NAMINGS[] = {
   {"", "", NULL},
   {"language_model.", "", "language_model.NAME"},
+  {"language.", "", "language.NAME"},
   {"model.language_model.", "model.", "model.language_model.NAME"},
 };
 #define SIGN "model.embed_tokens.weight" /* every model has it */
@@ -60,6 +61,11 @@ bool weights_match_is_widened(const plan_tensor *use, const safetensor *tensor) 
   return use->dtype == DTYPE_F32 && use->transform == TRANSFORM_COPY && strcmp(tensor->dtype, "BF16") == 0;
 }
 
+/* Some published checkpoints have norms in fp32 whose numbers are all bf16 numbers. */
+bool weights_match_is_narrowed(const plan_tensor *use, const safetensor *tensor) {
+  return use->dtype == DTYPE_BF16 && use->scale_name == PLAN_NO_SCALE && strcmp(tensor->dtype, "F32") == 0;
+}
+
 static bool has_shape(const safetensor *tensor, uint32_t rows, uint32_t cols) {
   if (tensor->rank == 2) return tensor->shape[0] == rows && tensor->shape[1] == cols;
   return rows == 1 && (tensor->rank == 1 ? tensor->shape[0] == cols : tensor->rank == 0 && cols == 1);
@@ -76,7 +82,8 @@ static status refuse(const safetensor *tensor, const char *dtype, uint32_t rows,
 }
 
 static status match_one(const plan_tensor *use, const safetensor *tensor) {
-  bool has_dtype = strcmp(tensor->dtype, dtype_name(use)) == 0 || weights_match_is_widened(use, tensor);
+  bool has_dtype = strcmp(tensor->dtype, dtype_name(use)) == 0 || weights_match_is_widened(use, tensor) ||
+                   weights_match_is_narrowed(use, tensor);
   if (has_dtype && has_shape(tensor, use->rows, use->cols)) return OK;
   return refuse(tensor, dtype_name(use), use->rows, use->cols, has_dtype);
 }
@@ -97,6 +104,8 @@ static status add_use(weights_match *self, uint32_t use, const safetensor *tenso
   weights_source *s = add_source(self, tensor, self->plan->tensors[use].name);
   uint32_t *last = &s->first_use;
   if (!is_new && *last == MATCH_NONE) return FAIL(ERR_FORMAT, "tensor %s: the plan has it as scales and as a weight", tensor->name);
+  if (!is_new && self->plan->tensors[*last].dtype != self->plan->tensors[use].dtype && strcmp(tensor->dtype, "F32") == 0)
+    return FAIL(ERR_FORMAT, "tensor %s: the plan has it as bf16 and as fp32", tensor->name);
   while (*last != MATCH_NONE) last = &self->next_use[*last];
   *last = use;
   self->next_use[use] = MATCH_NONE;

@@ -37,6 +37,9 @@ void weights_match_close(weights_match *self);
 /* Whether the plan expects fp32 and the files have bf16, which holds the same numbers. */
 bool weights_match_is_widened(const plan_tensor *use, const safetensor *tensor);
 
+/* Whether the plan expects bf16 and the files have fp32, whose numbers must then all be bf16 numbers: read.h sees to it. */
+bool weights_match_is_narrowed(const plan_tensor *use, const safetensor *tensor);
+
 /* Fills in naming and the counts of tensors that the plan does not use. */
 void weights_match_report(const weights_match *self, weights_report *report);
 

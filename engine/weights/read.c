@@ -38,6 +38,24 @@ static void widen(const uint8_t *data, uint64_t count, uint8_t *dest) {
   }
 }
 
+/* Converts fp32 to bf16 in place; every number must be one of bf16. */
+static status narrow(const safetensor *tensor, uint8_t *data) {
+  const uint64_t count = tensor->bytes / 4;
+  for (uint64_t i = 0; i < count; i++) {
+    uint32_t bits;
+    memcpy(&bits, data + 4 * i, sizeof bits);
+    if (bits & 0xffff) {
+      float value;
+      memcpy(&value, &bits, sizeof value);
+      return FAIL(ERR_UNSUPPORTED, "tensor %s: F32 is read only where every number is a bf16 number; element %llu is %.9g, hint: use a "
+                  "bf16 copy of the checkpoint", tensor->name, (unsigned long long)i, (double)value);
+    }
+    const uint16_t half = (uint16_t)(bits >> 16);
+    memcpy(data + 2 * i, &half, sizeof half);
+  }
+  return OK;
+}
+
 /* Writes `count` destination rows from row `first` on, counted through all batches. */
 static void fill_rows(const plan_tensor *t, bool widens, const uint8_t *data, uint64_t first, uint64_t count, uint8_t *dest) {
   uint64_t rows = rows_of_batch(t), source_row_bytes = (uint64_t)t->cols * (widens ? 2 : plan_dtype_bytes(t->dtype));
@@ -67,7 +85,8 @@ static status read_digested(const weights_reader *self, const weights_source *s,
 /* A source that becomes one plan tensor unchanged needs no intermediate memory. */
 static bool is_copied_whole(const weights_reader *self, const weights_source *s) {
   const plan_tensor *t = &self->match->plan->tensors[s->first_use];
-  bool is_alone = self->match->next_use[s->first_use] == MATCH_NONE && !weights_match_is_widened(t, s->tensor);
+  bool is_alone = self->match->next_use[s->first_use] == MATCH_NONE;
+  if (weights_match_is_widened(t, s->tensor) || weights_match_is_narrowed(t, s->tensor)) return false;
   return is_alone && t->transform == TRANSFORM_COPY && t->batches == 1 && t->row_count == t->rows;
 }
 
@@ -122,10 +141,11 @@ static status read_only(const weights_reader *self, const weights_source *s, wei
   return OK;
 }
 
-/* Slices and transposes: the whole source is read before its parts are written. */
+/* Slices, transposes and conversions: the whole source is read before its parts are written. */
 static status load_parts(const weights_reader *self, const weights_source *s, weights_scratch *memory, digest_state *state) {
   TRY(take_room(memory, s, s->tensor->bytes));
   TRY(read_digested(self, s, 0, memory->bytes, s->tensor->bytes, state));
+  if (weights_match_is_narrowed(&self->match->plan->tensors[s->first_use], s->tensor)) TRY(narrow(s->tensor, memory->bytes));
   for (uint32_t use = s->first_use; use != MATCH_NONE; use = self->match->next_use[use])
     TRY(load_use(self, &self->match->plan->tensors[use], s, memory->bytes));
   return OK;

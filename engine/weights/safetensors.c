@@ -3,6 +3,7 @@
 #include "base/json_text.h"
 #include "base/special_file.h"
 #include "base/limits.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -288,11 +289,32 @@ static status read_files(safetensors *set, const char *dir) {
   return sort_tensors(set);
 }
 
+static bool ends_with(const char *text, const char *end) {
+  size_t bytes = strlen(text), end_bytes = strlen(end);
+  return bytes >= end_bytes && strcmp(text + bytes - end_bytes, end) == 0;
+}
+
+/* A folder with neither an index nor model.safetensors may hold shards, which only an index tells from files of another model. */
+static status check_lone_shards(const char *dir) {
+  char found[NAME_BYTES_MAX] = "";
+  uint32_t count = 0;
+  DIR *folder = opendir(dir);
+  for (const struct dirent *entry = NULL; folder && (entry = readdir(folder));) {
+    if (!strstr(entry->d_name, "-of-") || !ends_with(entry->d_name, ".safetensors")) continue;
+    if (count++ == 0 || strcmp(entry->d_name, found) < 0) snprintf(found, sizeof found, "%.*s", (int)sizeof found - 1, entry->d_name);
+  }
+  if (folder) closedir(folder);
+  if (count == 0) return OK;
+  return FAIL(ERR_FORMAT, "%s: expected " INDEX_NAME ", found %u shards without it (%s); hint: download the index too", dir, count, found);
+}
+
 static status open_set(safetensors *set, const char *dir) {
   char path[PATH_BYTES_MAX];
   int length = snprintf(path, sizeof path, "%s/" INDEX_NAME, dir);
   if (length < 0 || (size_t)length >= sizeof path) return FAIL(ERR_LIMIT, "path too long: %s", dir);
   if (!special_file_is_there(path)) {
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    if (!special_file_is_there(path)) TRY(check_lone_shards(dir));
     TRY(add_file(set, "model.safetensors"));
     return read_files(set, dir);
   }

@@ -167,7 +167,7 @@ static const struct {
     {MINICPM, "rope_scaling.short_factor", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,0]", "short_factor", ERR_FORMAT},
     {MINICPM, "rope_scaling.short_factor", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,\"1\"]", "short_factor", ERR_FORMAT},
     {MINICPM, "rope_scaling.original_max_position_embeddings", NULL, "is missing", ERR_FORMAT},
-    {MINICPM, "rope_scaling.original_max_position_embeddings", "1", "original_max", ERR_FORMAT},
+    {MINICPM, "rope_scaling.original_max_position_embeddings", "1", "original_max", ERR_UNSUPPORTED},
     {MINICPM, "rope_scaling.mscale_all_dim", "1", "mscale_all_dim", ERR_UNSUPPORTED},
     {MINICPM, "rope_scaling.factor", "0.5", "factor", ERR_FORMAT},
     {MINICPM, "rope_scaling.llama_4_scaling_beta", "0.1", "llama_4_scaling_beta", ERR_UNSUPPORTED},

@@ -97,7 +97,7 @@ static void minicpm3_is_read(void **state) {
 static void mistral4_is_read(void **state) {
   (void)state;
   model_config c = parse_file(MISTRAL);
-  assert_int_equal(c.is_nested, 1);
+  assert_string_equal(c.nested, "text_config");
   assert_int_equal(c.plan.experts, 128);
   assert_int_equal(c.plan.dense_layers, 0);
   assert_int_equal(c.plan.scoring, ROUTER_SOFTMAX);
@@ -128,12 +128,46 @@ static void nesting_changes_nothing(void **state) {
   free(inner);
   free(text.bytes);
   json_decref(root);
-  assert_int_equal(plain.is_nested, 0);
-  assert_int_equal(nested.is_nested, 1);
+  assert_null(plain.nested);
+  assert_string_equal(nested.nested, "text_config");
   assert_memory_equal(&plain.plan, &nested.plan, sizeof plain.plan);
   assert_memory_equal(&plain.rope, &nested.rope, sizeof plain.rope);
   assert_non_null(strstr(nested.notes.ignored, "vision_config"));
   assert_non_null(strstr(nested.notes.ignored, "text_config.temperature"));
+}
+
+/* DeepSeek-VL2 and Janus name the field so. */
+static void language_config_is_text_config(void **state) {
+  (void)state;
+  model_config nested = parse_file(KIMI_NESTED), other = {0};
+  fixture_bytes text = fixture_read(KIMI_NESTED);
+  json_t *root = json_loadb(text.bytes, text.count, 0, NULL);
+  json_object_set(root, "language_config", json_object_get(root, "text_config"));
+  char *both = json_dumps(root, 0);
+  json_object_del(root, "text_config");
+  char *moved = json_dumps(root, 0);
+  assert_int_equal(parse_text(moved, strlen(moved), &other), OK);
+  assert_string_equal(other.nested, "language_config");
+  assert_memory_equal(&other.plan, &nested.plan, sizeof other.plan);
+  assert_non_null(strstr(other.notes.ignored, "language_config.temperature"));
+  fixture_expect(parse_text(both, strlen(both), &other), ERR_UNSUPPORTED, "language_config");
+  free(both);
+  free(moved);
+  free(text.bytes);
+  json_decref(root);
+}
+
+static void byte_order_mark_is_skipped(void **state) {
+  (void)state;
+  model_config plain = parse_file(V3), marked = {0};
+  fixture_bytes text = fixture_read(V3);
+  char *bytes = malloc(text.count + 3);
+  memcpy(bytes, "\xEF\xBB\xBF", 3);
+  memcpy(bytes + 3, text.bytes, text.count);
+  assert_int_equal(parse_text(bytes, text.count + 3, &marked), OK);
+  assert_memory_equal(&plain, &marked, sizeof plain);
+  free(bytes);
+  free(text.bytes);
 }
 
 static void outer_fields_go_before_or_must_agree(void **state) {
@@ -382,40 +416,42 @@ static const struct {
     {"architectures", "[]", ERR_FORMAT},
     {"architectures", "\"x\"", ERR_FORMAT},
     {"vocab_size", "0", ERR_FORMAT},
-    {"vocab_size", "262152", ERR_FORMAT},
+    {"vocab_size", "262152", ERR_UNSUPPORTED},
     {"vocab_size", "129281", ERR_UNSUPPORTED},
     {"vocab_size", "1e5", ERR_FORMAT},
     {"vocab_size", "\"129280\"", ERR_FORMAT},
     {"vocab_size", "-8", ERR_FORMAT},
     {"hidden_size", "7169", ERR_UNSUPPORTED},
-    {"hidden_size", "32768", ERR_FORMAT},
-    {"hidden_size", "9223372036854775807", ERR_FORMAT},
+    {"hidden_size", "32768", ERR_UNSUPPORTED},
+    {"hidden_size", "9223372036854775807", ERR_UNSUPPORTED},
     {"num_hidden_layers", "0", ERR_FORMAT},
-    {"num_hidden_layers", "129", ERR_FORMAT},
-    {"num_attention_heads", "257", ERR_FORMAT},
+    {"num_hidden_layers", "129", ERR_UNSUPPORTED},
+    {"num_attention_heads", "257", ERR_UNSUPPORTED},
     {"num_key_value_heads", "8", ERR_UNSUPPORTED},
     {"q_lora_rank", "100", ERR_UNSUPPORTED},
     {"q_lora_rank", "0", ERR_FORMAT},
     {"kv_lora_rank", "500", ERR_UNSUPPORTED},
-    {"kv_lora_rank", "768", ERR_FORMAT},
+    {"kv_lora_rank", "768", ERR_UNSUPPORTED},
     {"qk_nope_head_dim", "96", ERR_UNSUPPORTED},
     {"qk_rope_head_dim", "48", ERR_UNSUPPORTED},
-    {"qk_rope_head_dim", "128", ERR_FORMAT},
+    {"qk_rope_head_dim", "128", ERR_UNSUPPORTED},
     {"v_head_dim", "12", ERR_UNSUPPORTED},
     {"qk_head_dim", "191", ERR_FORMAT},
     {"intermediate_size", "18433", ERR_UNSUPPORTED},
     {"moe_intermediate_size", "2000", ERR_UNSUPPORTED},
-    {"n_routed_experts", "520", ERR_FORMAT},
+    {"n_routed_experts", "520", ERR_UNSUPPORTED},
     {"n_routed_experts", "255", ERR_UNSUPPORTED},
+    {"n_routed_experts", "4", ERR_UNSUPPORTED},
+    {"n_routed_experts", "0", ERR_FORMAT},
     {"n_routed_experts", "[]", ERR_FORMAT},
-    {"num_experts_per_tok", "17", ERR_FORMAT},
+    {"num_experts_per_tok", "17", ERR_UNSUPPORTED},
     {"num_experts_per_tok", "0", ERR_FORMAT},
-    {"n_shared_experts", "17", ERR_FORMAT},
+    {"n_shared_experts", "17", ERR_UNSUPPORTED},
     {"first_k_dense_replace", "-1", ERR_FORMAT},
-    {"moe_layer_freq", "2", ERR_FORMAT},
+    {"moe_layer_freq", "2", ERR_UNSUPPORTED},
     {"n_group", "7", ERR_FORMAT},
     {"n_group", "0", ERR_FORMAT},
-    {"n_group", "256", ERR_FORMAT},
+    {"n_group", "256", ERR_UNSUPPORTED},
     {"topk_group", "9", ERR_FORMAT},
     {"topk_method", "\"greedy\"", ERR_UNSUPPORTED},
     {"scoring_func", "\"softmax\"", ERR_UNSUPPORTED},
@@ -446,8 +482,8 @@ static const struct {
     {"add_cross_attention", "true", ERR_UNSUPPORTED},
     {"pruned_heads", "{\"0\": [1]}", ERR_UNSUPPORTED},
     {"num_local_experts", "128", ERR_FORMAT},
-    {"ep_size", "8", ERR_FORMAT},
-    {"pretraining_tp", "2", ERR_FORMAT},
+    {"ep_size", "8", ERR_UNSUPPORTED},
+    {"pretraining_tp", "2", ERR_UNSUPPORTED},
     {"rope_theta", "1", ERR_FORMAT},
     {"rope_theta", "[]", ERR_FORMAT},
     {"rope_scaling", "[]", ERR_FORMAT},
@@ -595,6 +631,8 @@ int main(void) {
       cmocka_unit_test(kimi_k2_is_deepseek_v3),
       cmocka_unit_test(absent_fields_follow_the_family),
       cmocka_unit_test(dense_layers_may_be_listed),
+      cmocka_unit_test(language_config_is_text_config),
+      cmocka_unit_test(byte_order_mark_is_skipped),
       cmocka_unit_test(v2_scales_only_without_normalising),
       cmocka_unit_test(one_expert_is_weighted_as_by_the_references),
       cmocka_unit_test(absent_fields_take_hf_defaults_and_say_so),

@@ -250,6 +250,8 @@ static void unclear_declarations_are_refused(void **state) {
     {"{\"tokenizer_class\":\"Qwen2Tokenizer\",\"pad_token\":\"<p>\"}", NULL, NULL, ERR_UNSUPPORTED, "pad_token", "tokenizer_class"},
     {"{" PLAIN ",\"pad_token\":\"<p>\",\"cls_token\":{\"content\":\"<p>\",\"lstrip\":true}}", NULL, NULL, ERR_UNSUPPORTED, "pad_token",
      "twice"},
+    {"{" PLAIN ",\"additional_special_tokens\":[{\"content\":\"<s>\",\"special\":true,\"lstrip\":true}]}", NULL, NULL, ERR_UNSUPPORTED,
+     "additional_special_tokens", "other flags"},
     {"{" PLAIN ",\"pad_token\":3}", NULL, NULL, ERR_FORMAT, "tokenizer_config.json", "pad_token"},
     {"{" PLAIN ",\"added_tokens_decoder\":{\"400\":{\"content\":\"<x>\"}}}",
      NULL, NULL, ERR_FORMAT, "added_tokens_decoder", "expected 261"},

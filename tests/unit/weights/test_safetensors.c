@@ -209,6 +209,27 @@ static void shards(void **state) {
   assert_int_equal(rmdir(folder), 0);
 }
 
+/* An index may begin with a byte order mark; a folder of shards alone says that its index is missing. */
+static void shards_without_index_are_named(void **state) {
+  (void)state;
+  static const char index[] = "\xEF\xBB\xBF{\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\"}}";
+  file_bytes model = make("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+  snprintf(folder, sizeof folder, "/tmp/verbatim-safetensors-%ld", (long)getpid());
+  assert_int_equal(mkdir(folder, 0700), 0);
+  assert_int_equal(open_folder(), ERR_IO);
+  assert_non_null(strstr(fail_text(), "model.safetensors")); /* the control: an empty folder */
+  put("model-00002-of-00002.safetensors", model.bytes, model.count);
+  put("model-00001-of-00002.safetensors", model.bytes, model.count);
+  assert_int_equal(open_folder(), ERR_FORMAT);
+  assert_non_null(strstr(fail_text(), "found 2 shards without it (model-00001-of-00002.safetensors)"));
+  put("model.safetensors.index.json", index, sizeof index - 1);
+  if (open_folder() != OK) fail_msg("%s", fail_text());
+  drop("model.safetensors.index.json");
+  drop("model-00001-of-00002.safetensors");
+  drop("model-00002-of-00002.safetensors");
+  assert_int_equal(rmdir(folder), 0);
+}
+
 /* Taken for an absent file, an index that is a link to nothing would let a stale model.safetensors be loaded. */
 static void a_link_that_leads_nowhere_is_no_absent_file(void **state) {
   (void)state;
@@ -321,7 +342,8 @@ static void other_shapes_are_not_stacks(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(damaged_headers), cmocka_unit_test(header_sizes),
                                      cmocka_unit_test(every_cut), cmocka_unit_test(every_flip), cmocka_unit_test(deep_nesting),
-                                     cmocka_unit_test(shards), cmocka_unit_test(a_link_that_leads_nowhere_is_no_absent_file),
+                                     cmocka_unit_test(shards), cmocka_unit_test(shards_without_index_are_named),
+                                     cmocka_unit_test(a_link_that_leads_nowhere_is_no_absent_file),
                                      cmocka_unit_test(scales_lie_beside_the_model), cmocka_unit_test(stacked_experts),
                                      cmocka_unit_test(other_shapes_are_not_stacks)};
   return cmocka_run_group_tests(tests, NULL, NULL);

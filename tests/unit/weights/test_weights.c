@@ -167,8 +167,7 @@ static void expect_refused(const char *shape, plan_tensor t, const char *word) {
 
 static void mismatches(void **state) {
   (void)state;
-  plan_tensor f32_file = whole_vector(0), codes = whole_matrix(0);
-  f32_file.dtype = DTYPE_BF16;
+  plan_tensor codes = whole_matrix(0);
   codes.dtype = DTYPE_E4M3;
   plan_tensor widened = whole_matrix(0), missing = whole_matrix(0);
   widened.dtype = DTYPE_F32; /* converted to fp32 while it is copied */
@@ -178,9 +177,37 @@ static void mismatches(void **state) {
   expect_refused("[840]", whole_matrix(0), "found BF16 [840]");
   expect_refused("[12,70,1]", whole_matrix(0), "found BF16 [12][70][1]");
   expect_refused("[12,70]", widened, "expected F32");
-  expect_refused("[12,70]", f32_file, "expected BF16 [1][70], found F32 [70], hint: only bf16 and e4m3 checkpoints");
   expect_refused("[12,70]", codes, "expected F8_E4M3 [12][70], found BF16 [12][70], hint: config.json's quantization_config");
   expect_refused("[12,70]", missing, "lack 1 tensors of the plan: other");
+}
+
+/* fp32 numbers are taken for bf16 where they are bf16 numbers: whole, and in slices that are transposed. Any other is named. */
+static void f32_is_narrowed_exactly(void **state) {
+  (void)state;
+  static fixture f;
+  weights_report report;
+  plan_tensor t[2] = {whole_vector(0), whole_vector(4096)};
+  t[0].dtype = t[1].dtype = DTYPE_BF16;
+  t[1].transform = TRANSFORM_TRANSPOSE;
+  make(&f, "[12,70]", 0);
+  uint8_t *vector = f.file + (f.vector - f.file);
+  uint16_t expected[COLS];
+  for (uint32_t i = 0; i < COLS; i++) {
+    memset(vector + 4 * i, 0, 2);
+    memcpy(&expected[i], vector + 4 * i + 2, 2);
+  }
+  if (load(&f, t, 2, &report) != OK) fail_msg("%s", fail_text());
+  assert_memory_equal(f.memory, expected, sizeof expected);
+  assert_memory_equal(f.memory + 4096, expected, sizeof expected);
+  assert_int_equal(f.memory[sizeof expected], 0);
+  memcpy(vector + 4 * 33, &(float){1.0009765625f}, 4);
+  assert_int_equal(load(&f, t, 1, &report), ERR_UNSUPPORTED);
+  assert_non_null(strstr(fail_text(), "tensor vector: F32"));
+  assert_non_null(strstr(fail_text(), "element 33 is 1.00097656"));
+  t[1].dtype = DTYPE_F32;
+  t[1].transform = TRANSFORM_COPY;
+  assert_int_equal(load(&f, t, 2, &report), ERR_FORMAT); /* both formats of one tensor */
+  safetensors_close(f.set);
 }
 
 /* === Many tensors =========================================================================================================== */
@@ -521,6 +548,7 @@ static void unused_tensors_are_told_by_kind(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(copies), cmocka_unit_test(transposes), cmocka_unit_test(digests), cmocka_unit_test(mismatches),
+    cmocka_unit_test(f32_is_narrowed_exactly),
     cmocka_unit_test(neither_threads_nor_slots_change_a_byte), cmocka_unit_test(a_row_larger_than_a_slot_is_refused),
     cmocka_unit_test(a_file_cut_after_opening_is_an_error), cmocka_unit_test(nested_models_have_the_same_digest),
     cmocka_unit_test(two_namings_are_refused), cmocka_unit_test(another_head_of_a_tied_model_is_refused),
