@@ -3,6 +3,7 @@
 #include "cli/doctor_model.h"
 #include "chat/chat.h"
 #include "common/files.h"
+#include "common/stop_ids.h"
 #include "base/digest.h"
 #include "plan/plan.h"
 #include "weights/safetensors.h"
@@ -61,8 +62,15 @@ static void check_tokenizer(cli_doctor_report *report, const char *model_dir) {
   }
   status result = tokenizer_open(&t, model_dir);
   if (result != OK) cli_doctor_report_fail(report, "tokenizer", CLI_DOCTOR_PROBLEM, result);
-  else cli_doctor_report_add(report, "tokenizer", CLI_DOCTOR_OK, NULL, "%u tokens", tokenizer_vocab_size(t));
+  else cli_doctor_report_add(report, "tokenizer", CLI_DOCTOR_OK, tokenizer_remark(t), "%u tokens", tokenizer_vocab_size(t));
   tokenizer_close(t);
+}
+
+static void check_stop_ids(cli_doctor_report *report, const char *model_dir) {
+  char note[CLI_STOP_IDS_BYTES];
+  status result = cli_stop_ids_note(model_dir, note);
+  if (result != OK) cli_doctor_report_fail(report, "stop ids", CLI_DOCTOR_PROBLEM, result);
+  else if (*note) cli_doctor_report_add(report, "stop ids", CLI_DOCTOR_WARNING, NULL, "%s", note);
 }
 
 static void check_chat(cli_doctor_report *report, const char *model_dir) {
@@ -89,6 +97,7 @@ void cli_doctor_model_check(cli_doctor_report *report, const char *model_dir) {
   free(text);
   check_weights(report, model_dir);
   check_tokenizer(report, model_dir);
+  check_stop_ids(report, model_dir);
   check_chat(report, model_dir);
 }
 

@@ -7,6 +7,7 @@
 #include "common/config.h"
 #include "common/files.h"
 #include "common/plan_file.h"
+#include "common/stop_ids.h"
 #include "planner/print.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,12 +91,15 @@ static status make(const plan_run *self, const char *deploy) {
   const cli_plan_file_source source = {.model_dir = self->model_dir, .deploy = deploy, .profile = self->profile};
   void *plan = NULL;
   size_t bytes = 0;
+  char stop_ids[CLI_STOP_IDS_BYTES];
   TRY(check_output(self));
+  TRY(cli_stop_ids_note(self->model_dir, stop_ids));
   TRY(cli_plan_file_make(&source, &plan, &bytes));
   status result = cli_plan_file_write(self->output, plan, bytes);
   if (result == OK && !self->quiet) {
     print_summary(stdout, plan);
     print_notes(stdout, plan);
+    if (*stop_ids) printf("  %s\n", stop_ids);
     printf("written        %s (%zu bytes)\n", self->output, bytes);
   }
   free(plan);

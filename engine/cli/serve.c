@@ -8,6 +8,7 @@
 #include "common/engine.h"
 #include "common/files.h"
 #include "common/options.h"
+#include "common/stop_ids.h"
 #include "base/clock.h"
 #include "base/digest.h"
 #include "serve/http.h"
@@ -249,6 +250,17 @@ static void close_server(server *self) {
   self->queue = NULL;
 }
 
+/* Where answers may differ from those of transformers, for reasons that lie in the model's files. */
+static status tell_differences(const server *self) {
+  char stop_ids[CLI_STOP_IDS_BYTES];
+  const char *remark = tokenizer_remark(self->tokenizer);
+  TRY(cli_stop_ids_note(self->engine.model_dir, stop_ids));
+  if (self->engine.quiet) return OK;
+  if (*stop_ids) fprintf(stderr, "note: %s\n", stop_ids);
+  if (remark) fprintf(stderr, "note: %s\n", remark);
+  return OK;
+}
+
 static status serve_steps(server *self, const sigset_t *ours) {
   const serve_options *o = &self->options;
   const char *log = o->access_log && strcmp(o->access_log, "-") != 0 ? o->access_log : NULL;
@@ -258,6 +270,7 @@ static status serve_steps(server *self, const sigset_t *ours) {
   TRY(cli_config_plan(&self->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
   TRY(open_access_log(self));
   TRY(tokenizer_open(&self->tokenizer, self->engine.model_dir));
+  TRY(tell_differences(self));
   TRY(chat_open(&self->chat, self->engine.model_dir));
   self->engine.config.text = true;
   TRY(open_engine(self, ours));

@@ -51,6 +51,27 @@ static void sound_run(void **state) {
   expect(0, "weights", "$V run plan model --device cpu --verbose --max-tokens 2 --ids 1");
 }
 
+/* `plan` prints its notes: what the config leaves open, and other stop ids. A kernel's limit has the status of what is not supported. */
+static void plans_say_what_they_chose(void **state) {
+  (void)state;
+  const char *copy = "rm -rf m4 && mkdir m4 && cp $M/config.json m4 && ";
+  static const struct {
+    const char *change, *word;
+    int code;
+  } rows[] = {
+    {"echo '{\"eos_token_id\":[1,7]}' > m4/generation_config.json", "eos_token_id [1,7], which is not used", 0},
+    {"printf '\\357\\273\\277max-num-seqs: 2\\n' > y && set -- --config y", "eps of the latent norms", 0},
+    {"sed -i 's/\"n_routed_experts\": [0-9]*/\"n_routed_experts\": 4/' m4/config.json", "is 4; 8 to 512 are supported", 5},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    char command[512];
+    snprintf(command, sizeof command, "%s%s && $V plan m4 -o q --force \"$@\"", copy, rows[i].change);
+    if (rows[i].code == 0) expect(0, rows[i].word, command);
+    else expect_error(rows[i].code, rows[i].word, command);
+  }
+  expect(0, "", "$V plan $M -o q --force --quiet");
+}
+
 /* Every output names the numerics with which it was computed. The control is a plan of other numerics: its id is not found. */
 static void every_output_names_the_numerics(void **state) {
   (void)state;
@@ -389,7 +410,8 @@ static void copy_baseline(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(sound_run), cmocka_unit_test(every_output_names_the_numerics), cmocka_unit_test(terms),
+    cmocka_unit_test(sound_run), cmocka_unit_test(plans_say_what_they_chose),
+    cmocka_unit_test(every_output_names_the_numerics), cmocka_unit_test(terms),
     cmocka_unit_test(samples_and_stops), cmocka_unit_test(outputs_are_not_inputs),
     cmocka_unit_test(outputs_are_files), cmocka_unit_test(outputs_have_a_place),
     cmocka_unit_test(pipes_for_files), cmocka_unit_test(closed_descriptors), cmocka_unit_test(full_disk), cmocka_unit_test(interrupted),

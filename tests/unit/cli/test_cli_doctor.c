@@ -319,6 +319,13 @@ static void faults_of_a_model_are_found(void **state) {
                 "m/model.safetensors.index.json", "weights", "b.safetensors", CLI_DOCTOR_PROBLEM},
                {"rm m/tokenizer.json", "tokenizer", "has none", CLI_DOCTOR_WARNING},
                {"truncate -s 1000 m/tokenizer.json", "tokenizer", "", CLI_DOCTOR_PROBLEM},
+               {"mv m/model.safetensors m/model-00001-of-00001.safetensors", "weights", "1 shards without it", CLI_DOCTOR_PROBLEM},
+               {"echo '{\"eos_token_id\":[1,2]}' > m/generation_config.json", "stop ids",
+                "eos_token_id [1,2], which is not used: an answer ends at config.json's, [1]", CLI_DOCTOR_WARNING},
+               {"echo '{\"eos_token_id\":2}' > m/generation_config.json", "stop ids", "eos_token_id 2", CLI_DOCTOR_WARNING},
+               {"echo '{\"eos_token_id\":[1]}' > m/generation_config.json", "model", "", CLI_DOCTOR_OK},
+               {"echo { > m/generation_config.json", "stop ids", "generation_config.json: expected JSON", CLI_DOCTOR_PROBLEM},
+               {"ln -s nowhere m/generation_config.json", "stop ids", "regular file", CLI_DOCTOR_PROBLEM},
                {"rm m/config.json", "model", "no config.json", CLI_DOCTOR_WARNING},
                {"rm m/config.json && mkfifo m/config.json", "model", "regular file", CLI_DOCTOR_PROBLEM},
                {"rm -r m", "model", "cannot be opened", CLI_DOCTOR_PROBLEM},
@@ -329,6 +336,7 @@ static void faults_of_a_model_are_found(void **state) {
     cli_doctor_model_check(&report, at("m"));
     expect(CASES[i].check, CASES[i].result, CASES[i].found);
     assert_int_equal(cli_doctor_report_code(&report) != OK, CASES[i].result == CLI_DOCTOR_PROBLEM);
+    assert_true(CASES[i].result != CLI_DOCTOR_OK || cli_doctor_report_find(&report, "stop ids") == NULL);
   }
 }
 
