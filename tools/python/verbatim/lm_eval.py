@@ -187,7 +187,7 @@ def _read_json(model_dir: str, name: str) -> dict:
     path = os.path.join(model_dir, name)
     if not os.path.exists(path):
         return {}
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:  # as the engine does: a byte order mark is skipped
         return json.load(file)
 
 

@@ -23,7 +23,7 @@ class Rules:
         """The id before a first scored token: the tokenizer's BOS, else its EOS; -1: it names neither."""
         path, config = os.path.join(self._engine.model_dir, "tokenizer_config.json"), {}
         if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
+            with open(path, encoding="utf-8-sig") as file:
                 config = json.load(file)
         for name in ("bos_token", "eos_token"):
             token = config.get(name)
