@@ -1,6 +1,6 @@
 /* json_text.h - reading a JSON text, and comparing a text in it with a word. JSON texts may contain NUL, so strcmp alone would take a
- * longer text for the word. A file of a model or a deployment may begin with a byte order mark, which RFC 8259 lets a reader ignore; a request
- * may not, by the same RFC. Read next: serve/fields.h, chat/message.h. */
+ * longer text for the word. A file of a model or a deployment may begin with a byte order mark, which RFC 8259 lets a reader ignore; a
+ * request may not, by the same RFC. Read next: serve/fields.h, chat/message.h. */
 #ifndef VERBATIM_JSON_TEXT_H
 #define VERBATIM_JSON_TEXT_H
 #include <jansson.h>
