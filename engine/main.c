@@ -1,6 +1,8 @@
 /* main.c - the program `verbatim`: finds the subcommand and hands over. Read next: cli.h, cli/run.c. */
 #include "cli/cli.h"
 #include "base/base.h"
+#include "base/spelling.h"
+#include "common/output.h"
 #include "verbatim.h"
 #include "plan/format.h"
 #include <errno.h>
@@ -67,6 +69,20 @@ static void occupy_descriptors(void) {
     if (fcntl(i, F_GETFD) < 0 && open("/dev/null", i == STDIN_FILENO ? O_WRONLY : O_RDONLY) != i) abort();
 }
 
+static int refuse_command(const char *name) {
+  const char *nearest = "help";
+  uint32_t least = UINT32_MAX;
+  for (size_t i = 0; i < ARRAY_LEN(GROUPS); i++)
+    for (const command *c = GROUPS[i].commands; c < GROUPS[i].commands + GROUPS[i].count; c++) {
+      uint32_t distance = spelling_distance(name, c->name);
+      if (distance < least) nearest = c->name, least = distance;
+    }
+  fprintf(stderr, "verbatim: unknown command \"");
+  cli_output_plain(stderr, name);
+  fprintf(stderr, "\"; hint: the nearest is %s; `verbatim help` lists all\n", nearest);
+  return 2;
+}
+
 static int run_command(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "";
   for (size_t i = 0; i < ARRAY_LEN(GROUPS); i++)
@@ -80,7 +96,7 @@ static int run_command(int argc, char **argv) {
     print_help(stdout);
     return 0;
   }
-  if (*name) fprintf(stderr, "verbatim: unknown command \"%s\"\n", name);
+  if (*name) return refuse_command(name);
   print_help(stderr);
   return 2;
 }

@@ -10,13 +10,13 @@
 #include "plan/plan.h"
 #include "weights/safetensors.h"
 #include "requests/schedule.h"
+#include "base/input_file.h"
 #include "base/special_file.h"
 #include "text/stop_text.h"
 #include "text/tokenizer.h"
 #include "exec/watch.h"
 #include "weights/weights.h"
 #include "planner/checks/check.h"
-#include <errno.h>
 #include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +69,7 @@ static status open_device(verbatim *self, const dynlib_search *libraries) {
     return OK;
   }
   if (index != VERBATIM_DEVICE_AUTO) return result;
+  fail_drop_hint(); /* it says to use the CPU */
   snprintf(self->note, sizeof self->note, "on the CPU, because: %.480s", fail_text());
   fail_clear();
   return open_cpu(self);
@@ -105,9 +106,9 @@ static status check_config(const verbatim *self) {
   char path[PATH_BYTES_MAX];
   int length = snprintf(path, sizeof path, "%s/config.json", self->config.model_dir);
   if (length < 0 || (size_t)length >= sizeof path) return FAIL(ERR_LIMIT, "path too long: %s", self->config.model_dir);
-  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
-  FILE *file = fopen(path, "rb");
-  if (!file) return errno == ENOENT ? OK : FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  if (!special_file_is_there(path)) return OK;
+  FILE *file;
+  TRY(input_file_open(path, INPUT_CONFIG, &file));
   digest_state state;
   digest_start(&state);
   uint8_t part[4096];
@@ -162,6 +163,7 @@ static status start(verbatim *self) {
   double from = clock_seconds(), begun = from;
   TRY(plan_open(&self->plan, c->plan_path));
   TRY(check_plan(self->plan.memory, (size_t)self->plan.header->file_bytes)); /* a plan is untrusted input */
+  TRY(input_file_check_model(c->model_dir));
   TRY(check_config(self));
   self->stages.plan = lap(&from);
   TRY(open_text(self));

@@ -77,7 +77,8 @@ static status read_value(const char *name, flat_yaml_row *row, const json_t *val
 
 static status read_mapping(const char *name, json_t *root, flat_yaml *out) {
   if (!root || json_is_null(root) || (json_is_string(root) && json_string_length(root) == 0)) return OK; /* an empty document */
-  if (!json_is_object(root)) return FAIL(ERR_FORMAT, "%s: expected \"key: value\" lines", name);
+  if (!json_is_object(root))
+    return FAIL(ERR_FORMAT, "%s: expected \"key: value\" lines, found other YAML; hint: a line is like \"port: 8000\"", name);
   out->rows = calloc(FLAT_YAML_KEYS_MAX, sizeof *out->rows);
   ASSERT(out->rows != NULL);
   for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at)) {

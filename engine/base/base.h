@@ -31,6 +31,7 @@ typedef enum status {
 status fail_record(status code, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void fail_clear(void);
+void fail_drop_hint(void);     /* for a caller that did already what the record's hint says */
 const char *fail_text(void);   /* "" when nothing was recorded */
 const char *fail_where(void);  /* "file:line" of the recorded cause */
 int fail_exit_code(status s);  /* process exit code for a status: 0, or 2..8 */

@@ -27,6 +27,12 @@ void fail_clear(void) {
   record.where[0] = 0;
 }
 
+void fail_drop_hint(void) {
+  char *hint = strstr(record.text, "hint: ");
+  while (hint && hint > record.text && strchr(" ;,", hint[-1])) hint--;
+  if (hint) *hint = 0;
+}
+
 void fail_take(fail_cause *out) {
   *out = record;
   fail_clear();
@@ -37,8 +43,17 @@ status fail_give(const fail_cause *cause) {
   return cause->code;
 }
 
+/* Whether the text names the file: "name: ...", "name/below: ...", and not a word that happens to be equal. */
+static bool has_name(const char *text, const char *name) {
+  const size_t bytes = strlen(name);
+  if (bytes == 0) return true;
+  for (const char *at = text; (at = strstr(at, name)) != NULL; at++)
+    if ((at == text || at[-1] == ' ' || at[-1] == '"') && strchr(":/\"", at[bytes]) && at[bytes]) return true;
+  return false;
+}
+
 void fail_prefix(const char *name) {
-  if (record.code == OK || strstr(record.text, name)) return;
+  if (record.code == OK || has_name(record.text, name)) return;
   const fail_cause cause = record;
   fail_clear();
   (void)fail_record(cause.code, "", 0, "%s: %s", name, cause.text);

@@ -202,7 +202,12 @@ static status open_sources(bench_probe_gpu *self, const char *const *plans, uint
 }
 
 static status open_device(bench_probe_gpu *self, uint32_t device, const dynlib_search *libraries, const char *cache_dir) {
-  TRY(gpu_open(device, libraries, &self->device));
+  status result = gpu_open(device, libraries, &self->device);
+  if (result != OK) {
+    fail_drop_hint(); /* it says to use the CPU, which has no library to measure */
+    fail_prefix("probe measures a GPU, and none is available");
+  }
+  TRY(result);
   TRY(jit_open(libraries, cache_dir, NULL, 0, &self->compiler));
   TRY(gemm_lt_open(self->device, libraries, &self->library));
   TRY(gpu_stream_open(self->device, &self->stream));

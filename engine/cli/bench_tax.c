@@ -29,9 +29,10 @@ static status read_products(const char *path, plan_product **products, uint32_t 
   char *text = NULL;
   size_t bytes = 0;
   profile known = {0};
-  TRY(cli_files_read_config(path, &text, &bytes));
+  TRY(cli_files_read_config(path, INPUT_PROFILE, &text, &bytes));
   status result = profile_parse(text, bytes, &known);
   free(text);
+  if (result != OK) fail_prefix(path);
   TRY(result);
   profile_make_optional(&known); /* products that do not run with this plan's strides are skipped */
   *count = known.other_count + known.count;

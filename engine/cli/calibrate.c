@@ -12,6 +12,7 @@
 #include "common/options.h"
 #include "jsonl/items.h"
 #include "base/limits.h"
+#include "base/input_file.h"
 #include "kernels_src/num.h"
 #include "plan/plan.h"
 #include "weights/safetensors.h"
@@ -103,6 +104,7 @@ static bool ends_with(const char *text, const char *end) {
 static status check_scales(calibration *self) {
   int length = snprintf(self->path, sizeof self->path, "%s/" SAFETENSORS_KV_SCALES, self->engine.model_dir);
   if (length < 0 || (size_t)length >= sizeof self->path) return FAIL(ERR_USAGE, "%s: the path is too long", self->engine.model_dir);
+  TRY(input_file_check_model(self->engine.model_dir));
   TRY(cli_files_check_output(self->path));
   if (access(self->path, F_OK) == 0)
     return self->force ? OK : FAIL(ERR_USAGE, "%s exists: the model is calibrated already; hint: --force replaces it", self->path);
@@ -129,7 +131,8 @@ static status add_line(void *context, char *line, size_t bytes, uint32_t number)
 static status read_prompts(calibration *self) {
   bool has_text = false;
   TRY(cli_lines_read(self->jsonl, add_line, self));
-  if (self->items.count == 0) return FAIL(ERR_USAGE, "calibrate: the input has no prompt");
+  if (self->items.count == 0)
+    return FAIL(ERR_USAGE, "calibrate: expected a prompt, found an input without one; hint: {\"prompt\": \"...\"} on a line");
   for (uint32_t i = 0; i < self->items.count; i++) {
     has_text |= self->items.list[i].prompt != NULL;
     self->engine.config.text |= self->items.list[i].params.stop_text_count != 0;

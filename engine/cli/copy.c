@@ -5,6 +5,7 @@
  * digests; then reading alone; then uploading alone. Needs no plan. Must not know tensors. Read next: staging.h, weights.c. */
 #include "cli/cli.h"
 #include "base/clock.h"
+#include "base/input_file.h"
 #include "gpu/gpu.h"
 #include "gpu/staging.h"
 #include <dirent.h>
@@ -65,6 +66,7 @@ static status add_file(copy *self, const char *path) {
 
 static status open_files(copy *self) {
   static const char end[] = ".safetensors";
+  TRY(input_file_check_model(self->model_dir));
   DIR *folder = opendir(self->model_dir);
   if (!folder) return FAIL(ERR_IO, "%s: cannot be opened: %s", self->model_dir, strerror(errno));
   status result = OK;
@@ -164,14 +166,13 @@ static double upload_only(copy *self, uint64_t *bytes) {
 /* === Command ================================================================================================================ */
 
 static status open_device(copy *self) {
-  char cause[FAIL_TEXT_MAX / 2];
   void *memory = NULL;
   const dynlib_search libraries = {.folders = getenv("VERBATIM_LIBRARY_PATH"), .program_path = getenv("PATH")};
   status result = gpu_open(self->device_index, &libraries, &self->device);
   if (result != OK) {
-    snprintf(cause, sizeof cause, "%s", fail_text());
-    fail_clear();
-    return FAIL(result, "probe --copy measures a GPU, and none is available: %s", cause);
+    fail_drop_hint(); /* it says to use the CPU, to which nothing is copied */
+    fail_prefix("probe --copy measures a GPU, and none is available");
+    return result;
   }
   self->room.device = self->device;
   self->room.slot_bytes = STAGING_SLOT_BYTES;

@@ -10,9 +10,8 @@
 #include "traces/diff_trace.h"
 #include "base/digest.h"
 #include "ops/kernels.h"
-#include "base/special_file.h"
+#include "base/input_file.h"
 #include "traces/file.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -272,9 +271,8 @@ static status parse_arguments(diff_run *self, int argc, char **argv, const char 
 /* Whether a file is a trace, which begins like a zstd file, or a receipt, a line of JSON. The reader refuses any other file. */
 static status is_trace(const char *path, bool *trace) {
   char begin[4] = {0};
-  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
-  FILE *file = fopen(path, "rb");
-  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  FILE *file;
+  TRY(input_file_open(path, INPUT_RUN, &file));
   *trace = fread(begin, 1, sizeof begin, file) == sizeof begin && memcmp(begin, TRACE_MAGIC, sizeof begin) == 0;
   fclose(file);
   return OK;

@@ -20,7 +20,8 @@
 static const char HELP[] =
   "usage: verbatim doctor [PLAN [MODEL_DIR]] [options]\n\n"
   "Checks the machine and, if given, the plan, the model folder and the deployment. Each check prints a\n"
-  "line: ok, a warning (it works, but not as well) or a problem; what was found, and what to do.\n"
+  "line: ok, unused (absent, and not needed here), a warning (it works, but not as well) or a problem;\n"
+  "what was found, and what to do.\n"
   "Nothing is changed. The exit code is 0 when there is no problem, else that of the first problem.\n\n"
   "Examples:\n"
   "  verbatim doctor\n"

@@ -84,7 +84,7 @@ static void describe(cli_doctor_report *report, cli_doctor_machine *machine, con
 /* Adds a line that is no problem: unless a GPU was requested, the CPU backend is used. */
 static void without_gpu(cli_doctor_report *report, const cli_doctor_machine *machine, const char *why) {
   if (machine->device >= 0) cli_doctor_report_add(report, "gpu", CLI_DOCTOR_PROBLEM, "give --device auto or cpu", "%s", why);
-  else cli_doctor_report_add(report, "gpu", CLI_DOCTOR_OK, NULL, "%s: the CPU will be used", why);
+  else cli_doctor_report_add(report, "gpu", CLI_DOCTOR_UNUSED, NULL, "%s: the CPU will be used", why);
 }
 
 void cli_doctor_machine_check_gpu(cli_doctor_report *report, cli_doctor_machine *machine) {
@@ -92,17 +92,17 @@ void cli_doctor_machine_check_gpu(cli_doctor_report *report, cli_doctor_machine 
   uint32_t count = 0;
   const uint32_t index = machine->device > 0 ? (uint32_t)machine->device : 0;
   if (machine->device == VERBATIM_DEVICE_CPU) {
-    cli_doctor_report_add(report, "gpu", CLI_DOCTOR_OK, NULL, "not asked for: the CPU will be used");
+    cli_doctor_report_add(report, "gpu", CLI_DOCTOR_UNUSED, NULL, "not asked for: the CPU will be used");
     return;
   }
   status result = gpu_survey(index, machine->search, &count, &info);
   if (result != OK && machine->device >= 0) {
     cli_doctor_report_fail(report, "gpu", CLI_DOCTOR_PROBLEM, result);
   } else if (result != OK) {
-    char why[FAIL_TEXT_MAX];
-    snprintf(why, sizeof why, "%.*s", (int)strcspn(fail_text(), ";"), fail_text());
-    fail_clear();
-    without_gpu(report, machine, why);
+    fail_cause cause;
+    fail_drop_hint();
+    fail_take(&cause);
+    without_gpu(report, machine, cause.text);
   } else if (index >= count) {
     char why[64];
     snprintf(why, sizeof why, "GPU %u is not there, %u found", index, count);
@@ -125,7 +125,7 @@ static void check_nvrtc(cli_doctor_report *report, const cli_doctor_machine *mac
     cli_doctor_report_fail(report, "nvrtc", CLI_DOCTOR_PROBLEM, result);
   } else if (result != OK) {
     fail_clear();
-    cli_doctor_report_add(report, "nvrtc", CLI_DOCTOR_OK, NULL, "not found, and not needed on the CPU");
+    cli_doctor_report_add(report, "nvrtc", CLI_DOCTOR_UNUSED, NULL, "not found, and not needed on the CPU");
   } else {
     jit_version(compiler, &major, &minor);
     cli_doctor_report_add(report, "nvrtc", CLI_DOCTOR_OK, NULL, "%d.%d, %s", major, minor, jit_path(compiler));
@@ -144,7 +144,7 @@ static void check_cublaslt(cli_doctor_report *report, const cli_doctor_machine *
     cli_doctor_report_fail(report, "cublaslt", CLI_DOCTOR_WARNING, result);
   } else {
     fail_clear();
-    cli_doctor_report_add(report, "cublaslt", CLI_DOCTOR_OK, NULL, "not found, and not needed on the CPU");
+    cli_doctor_report_add(report, "cublaslt", CLI_DOCTOR_UNUSED, NULL, "not found, and not needed on the CPU");
   }
 }
 
@@ -196,7 +196,7 @@ static void measure(const char *folder, uint32_t *entries, uint64_t *bytes) {
 void cli_doctor_machine_check_cache(cli_doctor_report *report, const cli_doctor_machine *machine, const char *folder) {
   uint32_t entries = 0;
   uint64_t bytes = 0;
-  const cli_doctor_result bad = machine->has_gpu ? CLI_DOCTOR_WARNING : CLI_DOCTOR_OK;
+  const cli_doctor_result bad = machine->has_gpu ? CLI_DOCTOR_WARNING : CLI_DOCTOR_UNUSED;
   if (!folder) {
     cli_doctor_report_add(report, "cache", bad, "without a folder for compiled kernels each start takes longer; --cache-dir DIR", "none");
     return;

@@ -26,8 +26,8 @@ static status path_of(const char *folder, const char *name, char path[PATH_BYTES
 static status read_whole(const char *folder, const char *name, char **text, size_t *bytes) {
   char path[PATH_BYTES_MAX];
   TRY(path_of(folder, name, path));
-  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
-  return cli_files_read_config(path, text, bytes);
+  TRY(input_file_check(path, INPUT_CONFIG));
+  return cli_files_read_config(path, INPUT_CONFIG, text, bytes);
 }
 
 static bool is_there(const char *folder, const char *name) {
@@ -78,15 +78,16 @@ static void check_chat(cli_doctor_report *report, const char *model_dir) {
   status result = chat_open(&templates, model_dir);
   if (result != OK) cli_doctor_report_fail(report, "chat", CLI_DOCTOR_WARNING, result);
   else if (chat_name(templates)) cli_doctor_report_add(report, "chat", CLI_DOCTOR_OK, NULL, "template %s", chat_name(templates));
-  else cli_doctor_report_add(report, "chat", CLI_DOCTOR_OK, NULL, "none: %s", chat_refusal(templates));
+  else cli_doctor_report_add(report, "chat", chat_digest(templates) ? CLI_DOCTOR_WARNING : CLI_DOCTOR_UNUSED, NULL, "none: %s",
+                             chat_refusal(templates));
   chat_close(templates);
 }
 
 void cli_doctor_model_check(cli_doctor_report *report, const char *model_dir) {
   char *text = NULL;
   size_t bytes = 0;
-  status result = is_there(model_dir, "config.json") || !is_there(model_dir, ".") ? read_whole(model_dir, "config.json", &text,
-                                                                                               &bytes) : OK;
+  status result = input_file_check_model(model_dir);
+  if (result == OK && is_there(model_dir, "config.json")) result = read_whole(model_dir, "config.json", &text, &bytes);
   if (result != OK) {
     cli_doctor_report_fail(report, "model", CLI_DOCTOR_PROBLEM, result);
     return;
@@ -152,9 +153,7 @@ void cli_doctor_model_check_plan(cli_doctor_report *report, const cli_doctor_mac
                                  const char *model_dir) {
   plan view = {0};
   char id[DIGEST_TEXT_BYTES], numerics[DIGEST_TEXT_BYTES];
-  status result = special_file_at(plan_path)
-                      ? FAIL(ERR_IO, "%s: expected a regular file; hint: doctor PLAN MODEL_DIR, or a deployment that has model", plan_path)
-                      : plan_open(&view, plan_path);
+  status result = plan_open(&view, plan_path);
   if (result == OK) result = check_plan(view.header, view.header->file_bytes);
   if (result != OK) {
     cli_doctor_report_fail(report, "plan", CLI_DOCTOR_PROBLEM, result);

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-static const char *const RESULTS[] = {"ok", "warning", "problem"};
+static const char *const RESULTS[] = {"ok", "unused", "warning", "problem"};
 
 static cli_doctor_line *add_line(cli_doctor_report *self, const char *check, cli_doctor_result result, status code) {
   ASSERT(self->count < CLI_DOCTOR_LINES_MAX);
@@ -15,6 +15,16 @@ static cli_doctor_line *add_line(cli_doctor_report *self, const char *check, cli
   return line;
 }
 
+/* Makes the part after "hint:" of what was found the line's hint. */
+static void split(cli_doctor_line *line) {
+  static const char mark[] = "hint: ";
+  char *hint = strstr(line->found, mark);
+  if (!hint) return;
+  snprintf(line->hint, sizeof line->hint, "%s", hint + sizeof mark - 1);
+  while (hint > line->found && strchr(" ;,", hint[-1])) hint--;
+  *hint = 0;
+}
+
 void cli_doctor_report_add(cli_doctor_report *self, const char *check, cli_doctor_result result, const char *hint, const char *format,
                            ...) {
   cli_doctor_line *line = add_line(self, check, result, ERR_DEVICE);
@@ -22,19 +32,14 @@ void cli_doctor_report_add(cli_doctor_report *self, const char *check, cli_docto
   va_start(args, format);
   vsnprintf(line->found, sizeof line->found, format, args);
   va_end(args);
-  snprintf(line->hint, sizeof line->hint, "%s", hint ? hint : "");
+  if (hint) snprintf(line->hint, sizeof line->hint, "%s", hint);
+  else split(line);
 }
 
 void cli_doctor_report_fail(cli_doctor_report *self, const char *check, cli_doctor_result result, status code) {
-  static const char mark[] = "hint: ";
   cli_doctor_line *line = add_line(self, check, result, code);
   snprintf(line->found, sizeof line->found, "%s", fail_text());
-  char *hint = strstr(line->found, mark);
-  if (hint) {
-    snprintf(line->hint, sizeof line->hint, "%s", hint + sizeof mark - 1);
-    while (hint > line->found && strchr(" ;,", hint[-1])) hint--;
-    *hint = 0;
-  }
+  split(line);
   fail_clear();
 }
 

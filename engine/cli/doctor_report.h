@@ -9,7 +9,8 @@
 
 #define CLI_DOCTOR_LINES_MAX 32u
 
-typedef enum cli_doctor_result { CLI_DOCTOR_OK = 0, CLI_DOCTOR_WARNING, CLI_DOCTOR_PROBLEM } cli_doctor_result;
+/* UNUSED: it is not there or was not looked for, and what was asked for does without it. */
+typedef enum cli_doctor_result { CLI_DOCTOR_OK = 0, CLI_DOCTOR_UNUSED, CLI_DOCTOR_WARNING, CLI_DOCTOR_PROBLEM } cli_doctor_result;
 
 typedef struct cli_doctor_line {
   const char *check;  /* the check's name, one word */
@@ -23,7 +24,8 @@ typedef struct cli_doctor_report {
   uint32_t count;
 } cli_doctor_report;
 
-/* Adds a line; hint may be NULL. A problem's code is ERR_DEVICE; cli_doctor_report_fail sets another. */
+/* Adds a line; a hint that is NULL is the part of the text after "hint:", if any. A problem's code is ERR_DEVICE; cli_doctor_report_fail
+ * sets another. */
 void cli_doctor_report_add(cli_doctor_report *self, const char *check, cli_doctor_result result, const char *hint, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 

@@ -62,7 +62,8 @@ static status parse_arguments(eval_run *self, eval_options *o, int argc, char **
   if (o->config.dump) return OK;
   if (o->task_count == 0) return FAIL(ERR_USAGE, "eval: expected task files; hint: verbatim eval --help");
   if (!self->engine.plan_path || !self->engine.model_dir || !self->folder)
-    return FAIL(ERR_USAGE, "eval: expected --plan PLAN --model MODEL_DIR --output DIR");
+    return FAIL(ERR_USAGE, "eval: expected --plan PLAN --model MODEL_DIR --output DIR, found no %s; hint: verbatim eval --help",
+                !self->engine.plan_path ? "--plan" : !self->engine.model_dir ? "--model" : "--output");
   if (self->engine.receipt_path) return FAIL(ERR_USAGE, "--receipt: the receipt of an evaluation is DIR/receipt");
   if (strcmp(o->format, "text") != 0 && strcmp(o->format, "json") != 0)
     return FAIL(ERR_USAGE, "--output-format: expected text or json, found \"%s\"", o->format);

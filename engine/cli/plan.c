@@ -69,7 +69,7 @@ static status parse_arguments(plan_run *self, int argc, char **argv) {
                           {"--quiet", NULL, &self->quiet}};
   cli_config_options(&self->config, CLI_CONFIG_PLAN, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
-  if (count > 1) return FAIL(ERR_USAGE, "%s: one model folder expected; hint: verbatim plan --help", self->words[1]);
+  if (count > 1) return FAIL(ERR_USAGE, "expected one model folder, found also \"%s\"; hint: verbatim plan --help", self->words[1]);
   if (count == 1) self->model_dir = self->words[0];
   TRY(cli_config_apply(&self->config, table, argc, argv));
   cli_config_place(&self->config, "model", &self->model_dir);

@@ -12,6 +12,7 @@
 #include "eval/results.h"
 #include "receipts/compare.h"
 #include "receipts/read.h"
+#include "base/input_file.h"
 #include "base/special_file.h"
 #include <dirent.h>
 #include <errno.h>
@@ -78,6 +79,7 @@ static status read_manifest(replay *self) {
   struct stat info;
   if (stat(self->manifest_path, &info) == 0 && S_ISDIR(info.st_mode))
     return FAIL(ERR_USAGE, "%s: expected a manifest, found a folder; hint: %s/manifest.json", self->manifest_path, self->manifest_path);
+  TRY(input_file_check(self->manifest_path, INPUT_MANIFEST));
   TRY(eval_tasks_read(self->manifest_path, EVAL_MANIFEST_BYTES_MAX, &text, &bytes));
   status result = eval_manifest_parse(text, bytes, &self->recorded);
   free(text);
@@ -219,8 +221,8 @@ static status compare_results(replay *self, bool *compared) {
   TRY(path_in(self->run.folder, "results.jsonl", new));
   *compared = special_file_is_there(old);
   if (!*compared) return OK;
-  if (special_file_at(old)) return FAIL(ERR_IO, "%s: expected a regular file", old); /* opening a pipe could block */
-  if (!(self->again = fopen(new, "rb"))) return FAIL(ERR_IO, "%s: cannot be opened: %s", new, strerror(errno));
+  TRY(input_file_check(old, INPUT_RESULTS));
+  TRY(input_file_open_stream(new, INPUT_RESULTS, &self->again));
   status result = cli_lines_read(old, take_line, self);
   if (result == OK && self->lines < self->run.tasks.item_count) {
     if (self->differing++ == 0) printf("first difference: results.jsonl ends after %" PRIu64 " lines\n", self->lines);

@@ -104,7 +104,7 @@ static status parse_arguments(run *self, int argc, char **argv) {
   cli_trace_options(&self->trace, table, ARRAY_LEN(table));
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, o->words, &count));
-  if (count < 2) return FAIL(ERR_USAGE, "run: expected PLAN MODEL_DIR; hint: verbatim run --help");
+  if (count < 2) return FAIL(ERR_USAGE, "run: expected PLAN MODEL_DIR, found %u words; hint: verbatim run --help", count);
   self->engine.plan_path = o->words[0];
   self->engine.model_dir = o->words[1];
   o->prompts = o->words + 2;
@@ -140,7 +140,7 @@ static status read_prompts(run *self) {
     if (isatty(STDIN_FILENO)) return FAIL(ERR_USAGE, "run: no prompt; hint: give one as an argument, or pipe lines in");
     TRY(cli_lines_read("-", add_line, self));
   }
-  return self->items.count ? OK : FAIL(ERR_USAGE, "run: the input has no prompt");
+  return self->items.count ? OK : FAIL(ERR_USAGE, "run: expected a prompt, found an input without one; hint: give it as an argument");
 }
 
 /* Opens the tokenizer if a prompt or a stop is text, or if it exists and text output is wanted. */
@@ -374,6 +374,7 @@ static status run_steps(run *self) {
   const char *const outputs[] = {self->engine.receipt_path, self->options.logits_path, self->engine.stats_path,
                                  self->trace.path};
   TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->engine.plan_path, self->options.jsonl, self->engine.model_dir));
+  TRY(cli_engine_check(&self->engine));
   TRY(read_prompts(self));
   TRY(open_tokenizer(self));
   TRY(make_requests(self));

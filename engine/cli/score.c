@@ -136,7 +136,8 @@ static status read_items(score_run *self) {
   uint32_t most = 0;
   bool has_text = false;
   TRY(cli_lines_read(self->options.jsonl, add_line, self));
-  if (self->items.count == 0) return FAIL(ERR_USAGE, "score: the input has no item");
+  if (self->items.count == 0)
+    return FAIL(ERR_USAGE, "score: expected an item, found an input without one; hint: verbatim score --help describes them");
   for (uint32_t i = 0; i < self->items.count; i++) {
     parts += self->items.list[i].part_count;
     most = max_u32(most, self->items.list[i].part_count);
@@ -313,6 +314,7 @@ static status score_steps(score_run *self) {
   const char *const outputs[] = {self->engine.receipt_path, summary_path, self->engine.stats_path, self->trace.path};
   TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->engine.plan_path, self->options.jsonl, self->engine.model_dir));
   TRY(cli_config_plan(&self->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
+  TRY(cli_engine_check(&self->engine));
   TRY(read_items(self));
   TRY(make_lists(self));
   self->engine.config.trace = self->trace.path != NULL;

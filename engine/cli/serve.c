@@ -88,12 +88,18 @@ typedef struct server {
 
 /* === Arguments ============================================================================================================== */
 
+static status take_port(const char *name, const char *value, void *target) {
+  uint64_t port;
+  TRY(cli_options_integer(name, value, UINT16_MAX, &port));
+  *(uint32_t *)target = (uint32_t)port;
+  return OK;
+}
+
 static status check_options(const serve_options *o) {
-  if (o->port > UINT16_MAX) return FAIL(ERR_USAGE, "--port: expected 0 to %u, found %u", UINT16_MAX, o->port);
   if (o->client_seconds == 0) return FAIL(ERR_USAGE, "--client-timeout: expected 1 or more, found 0");
   if (o->connections_max == 0) return FAIL(ERR_USAGE, "--max-connections: expected 1 or more, found 0");
   if (o->body_bytes_max == 0 || o->body_bytes_max > 1u << 30)
-    return FAIL(ERR_USAGE, "--max-body-bytes: expected 1 to %u", 1u << 30);
+    return FAIL(ERR_USAGE, "--max-body-bytes: expected 1 to %u, found %llu", 1u << 30, (unsigned long long)o->body_bytes_max);
   if (o->api_key && !*o->api_key) return FAIL(ERR_USAGE, "--api-key: expected a key, found none");
   return *o->name ? OK : FAIL(ERR_USAGE, "--served-model-name: expected a name, found none");
 }
@@ -102,7 +108,7 @@ static status parse_arguments(server *self, int argc, char **argv) {
   serve_options *o = &self->options;
   uint32_t count = 0;
   cli_option table[40] = {
-    {"--host", cli_options_text, &o->host}, {"--port", cli_options_u32, &o->port}, {"--served-model-name", cli_options_text, &o->name},
+    {"--host", cli_options_text, &o->host}, {"--port", take_port, &o->port}, {"--served-model-name", cli_options_text, &o->name},
     {"--api-key", cli_options_text, &o->api_key}, {"--max-body-bytes", cli_options_u64, &o->body_bytes_max},
     {"--max-waiting", cli_options_u32, &o->waiting_max}, {"--request-memory-bytes", cli_options_u64, &o->request_bytes_max},
     {"--max-connections", cli_options_u32, &o->connections_max}, {"--client-timeout", cli_options_u32, &o->client_seconds},

@@ -35,8 +35,8 @@ static status read_options(int argc, char **argv, show_options *o) {
     else if (strcmp(word, "--ops") == 0) o->ops = true;
     else if (strcmp(word, "--json") == 0) o->json = true;
     else if (strcmp(word, "--check") == 0) o->check = true;
-    else if (word[0] == '-') return FAIL(ERR_USAGE, "%s: no such option; hint: verbatim show --help", word);
-    else if (o->path) return FAIL(ERR_USAGE, "%s: one plan expected; hint: verbatim show --help", word);
+    else if (word[0] == '-') return FAIL(ERR_USAGE, "unknown option %s; hint: verbatim show --help", word);
+    else if (o->path) return FAIL(ERR_USAGE, "expected one plan, found also \"%s\"; hint: verbatim show --help", word);
     else o->path = word;
   }
   if (!o->path && !o->help) return FAIL(ERR_USAGE, "expected a plan; hint: verbatim show --help");

@@ -126,7 +126,7 @@ static status check_key(const cli_config *self, const flat_yaml_row *row) {
 static status read_file(cli_config *self) {
   char *text = NULL;
   size_t bytes = 0;
-  TRY(cli_files_read_config(self->path, &text, &bytes));
+  TRY(cli_files_read_config(self->path, INPUT_DEPLOYMENT, &text, &bytes));
   status result = flat_yaml_read(self->path, text, bytes, &self->file);
   free(text);
   for (uint32_t i = 0; result == OK && i < self->file.count; i++) {
@@ -299,8 +299,8 @@ void cli_config_close(cli_config *self) {
 
 /* Whether a file has exactly these bytes. found: the digest in its header, or what kind of file it is. */
 static status compare_plan(const char *path, const void *expected, size_t byte_count, bool *is_equal, char found[DIGEST_TEXT_BYTES]) {
-  FILE *file = fopen(path, "rb");
-  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  FILE *file;
+  TRY(input_file_open(path, INPUT_PLAN, &file));
   char *bytes = malloc(byte_count + 1);
   ASSERT(bytes != NULL);
   size_t count = fread(bytes, 1, byte_count + 1, file);
@@ -332,12 +332,10 @@ static status make_plan(const cli_config *self, const char *model_dir, const cha
 status cli_config_find_plan(const cli_config *self, const char *plan_path, const char *model_dir, bool *is_there) {
   void *bytes = NULL;
   size_t byte_count = 0;
-  if (special_file_at(plan_path)) return FAIL(ERR_IO, "%s: expected a regular file", plan_path);
-  FILE *file = fopen(plan_path, "rb");
-  if (!file && errno != ENOENT) return FAIL(ERR_IO, "%s: cannot be opened: %s", plan_path, strerror(errno));
-  *is_there = file != NULL;
-  if (!file) return OK;
-  fclose(file);
+  const bool found = special_file_is_there(plan_path);
+  if (found) TRY(input_file_check(plan_path, INPUT_PLAN));
+  *is_there = found;
+  if (!found) return OK;
   char *deploy = cli_config_deploy(self);
   status result = *deploy ? make_plan(self, model_dir, deploy, &bytes, &byte_count) : OK;
   if (result == OK && *deploy) result = check_plan(self, plan_path, bytes, byte_count);

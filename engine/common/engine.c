@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define PROGRESS_SECONDS_FILE 10.0
+#define GPUS_MAX 1024u
 
 /* === Options ================================================================================================================ */
 
@@ -22,7 +23,11 @@ status cli_engine_device(const char *name, const char *value, void *target) {
   else if (strcmp(value, "cpu") == 0) *device = VERBATIM_DEVICE_CPU;
   else if (strcmp(value, "gpu") == 0) *device = 0;
   else if (strncmp(value, "gpu:", 4) == 0) {
-    TRY(cli_options_integer("--device gpu:", value + 4, 1023, &index));
+    if (cli_options_integer(name, value + 4, GPUS_MAX - 1, &index) != OK) {
+      fail_clear();
+      return FAIL(ERR_USAGE, "%s: expected gpu:N with N of 0 to %u, found \"%s\"; hint: nvidia-smi -L lists GPUs", name, GPUS_MAX - 1,
+                  value);
+    }
     *device = (int)index;
   } else return FAIL(ERR_USAGE, "%s: expected auto, cpu, gpu or gpu:N, found \"%s\"", name, value);
   return OK;
@@ -55,6 +60,11 @@ static void on_loading(void *context, uint64_t done, uint64_t total) {
 static void on_fault(void *context, const char *what) {
   cli_engine *self = context;
   if (self->receipt_open) receipt_fault(&self->receipt, what);
+}
+
+status cli_engine_check(const cli_engine *self) {
+  TRY(input_file_check(self->plan_path, INPUT_PLAN));
+  return input_file_check_model(self->model_dir);
 }
 
 status cli_engine_open(cli_engine *self) {

@@ -52,6 +52,7 @@ status cli_engine_device(const char *name, const char *value, void *target);
 /* Adds its rows to a subcommand's table, which has room for row_count rows and ends with zeros. */
 void cli_engine_options(cli_engine *self, cli_option *rows, size_t row_count);
 
+status cli_engine_check(const cli_engine *self); /* plan and model folder are there; before prompts are waited for. ERR_IO */
 status cli_engine_open(cli_engine *self);
 
 /* Opens the engine and starts the receipt and the clock. t NULL: the run has no text. */

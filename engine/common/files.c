@@ -37,7 +37,7 @@ static status check_place(const char *path) {
   bool is_new = errno == ENOENT;
   if (is_new && !*base_of(path)) return FAIL(ERR_USAGE, "%s: expected the name of a file to write, found that of a folder", path);
   if (is_new && folder_of(path, folder) && access(folder, W_OK | X_OK) == 0) return OK;
-  return FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+  return FAIL(ERR_IO, "%s: cannot be written: %s; hint: its folder must exist and be writable", path, strerror(errno));
 }
 
 status cli_files_check_output(const char *path) {
@@ -115,18 +115,20 @@ const char *cli_files_cache(const char *asked, char *room, size_t room_bytes) {
   return length > 0 && (size_t)length < room_bytes ? room : NULL;
 }
 
-status cli_files_read_config(const char *path, char **out, size_t *out_bytes) {
-  FILE *file = fopen(path, "rb");
-  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+status cli_files_read_config(const char *path, input_file_kind kind, char **out, size_t *out_bytes) {
+  FILE *file;
+  TRY(input_file_open_stream(path, kind, &file));
   char *text = malloc(FILE_CONFIG_BYTES_MAX + 1);
   ASSERT(text != NULL);
   size_t bytes = fread(text, 1, FILE_CONFIG_BYTES_MAX + 1, file);
   bool is_bad = ferror(file) != 0;
   fclose(file);
-  if (is_bad || bytes > FILE_CONFIG_BYTES_MAX) {
+  const bool is_void = bytes == 0 && kind != INPUT_DEPLOYMENT; /* a deployment without keys has every default */
+  if (is_bad || is_void || bytes > FILE_CONFIG_BYTES_MAX) {
     free(text);
     if (is_bad) return FAIL(ERR_IO, "%s: cannot be read; hint: it must be a regular file", path);
-    return FAIL(ERR_LIMIT, "%s: larger than %u bytes", path, FILE_CONFIG_BYTES_MAX);
+    if (is_void) return input_file_empty(path, kind);
+    return FAIL(ERR_LIMIT, "%s: expected at most %u bytes, found more; hint: is it another file?", path, FILE_CONFIG_BYTES_MAX);
   }
   *out = text;
   *out_bytes = bytes;

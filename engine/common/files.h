@@ -5,6 +5,7 @@
 #ifndef VERBATIM_CLI_FILES_H
 #define VERBATIM_CLI_FILES_H
 #include "base/base.h"
+#include "base/input_file.h"
 
 /* An output that is written whole and then renamed: its path must be free, in an existing folder, or a regular file, which is replaced.
  * ERR_USAGE, ERR_IO. */
@@ -24,7 +25,8 @@ status cli_files_check_outputs(const char *const *outputs, size_t count, const c
  * rules, its path written to room. */
 const char *cli_files_cache(const char *asked, char *room, size_t room_bytes);
 
-/* Reads a whole file of at most FILE_CONFIG_BYTES_MAX bytes, without a NUL; the caller frees it. ERR_IO, ERR_LIMIT. */
-status cli_files_read_config(const char *path, char **out, size_t *out_bytes);
+/* Reads a whole file, or a pipe, of at most FILE_CONFIG_BYTES_MAX bytes, without adding a NUL; the caller frees it. ERR_IO; ERR_FORMAT: it
+ * is empty, and no deployment; ERR_LIMIT. */
+status cli_files_read_config(const char *path, input_file_kind kind, char **out, size_t *out_bytes);
 
 #endif

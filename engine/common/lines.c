@@ -1,5 +1,6 @@
 /* common/lines.c - see common/lines.h. The buffer doubles until the limit. */
 #include "common/lines.h"
+#include "base/input_file.h"
 #include "jsonl/json_line.h"
 #include <errno.h>
 #include <stdio.h>
@@ -31,8 +32,8 @@ static status hand_over(char *line, size_t bytes, uint32_t number, cli_lines_tak
 
 status cli_lines_read(const char *path, cli_lines_taker take, void *context) {
   bool standard = strcmp(path, "-") == 0;
-  FILE *file = standard ? stdin : fopen(path, "rb");
-  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  FILE *file = stdin;
+  if (!standard) TRY(input_file_open_stream(path, INPUT_ITEMS, &file));
   char *line = NULL;
   size_t room = 0, bytes = 0;
   status result = OK;

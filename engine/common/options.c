@@ -1,9 +1,12 @@
 /* common/options.c - see common/options.h. Options and words are separated in one pass. */
 #include "common/options.h"
+#include "base/spelling.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define NEAR_MAX 3u /* edits between an unknown option and one that is named as the nearest */
 
 status cli_options_integer(const char *name, const char *value, uint64_t most, uint64_t *out) {
   char *end = NULL;
@@ -58,6 +61,17 @@ status cli_options_range(const char *name, const char *text, size_t bytes, uint3
   return OK;
 }
 
+static status refuse_option(const cli_option *options, const char *command, const char *word) {
+  const cli_option *nearest = NULL;
+  uint32_t least = NEAR_MAX + 1;
+  for (const cli_option *row = options; row->name; row++) {
+    uint32_t distance = spelling_distance(word, row->name);
+    if (distance < least) nearest = row, least = distance;
+  }
+  if (!nearest) return FAIL(ERR_USAGE, "unknown option %s; hint: verbatim %s --help", word, command);
+  return FAIL(ERR_USAGE, "unknown option %s; hint: the nearest is %s; verbatim %s --help", word, nearest->name, command);
+}
+
 status cli_options_parse(const cli_option *options, int argc, char **argv, const char **words, uint32_t *word_count) {
   bool options_end = false;
   for (int i = 1; i < argc; i++) {
@@ -72,9 +86,9 @@ status cli_options_parse(const cli_option *options, int argc, char **argv, const
     }
     const cli_option *found = options;
     while (found->name && strcmp(found->name, word) != 0) found++;
-    if (!found->name) return FAIL(ERR_USAGE, "%s: unknown option %s; hint: verbatim %s --help", argv[0], word, argv[0]);
+    if (!found->name) return refuse_option(options, argv[0], word);
     if (!found->take) *(bool *)found->target = true;
-    else if (i + 1 == argc) return FAIL(ERR_USAGE, "%s: %s needs a value", argv[0], word);
+    else if (i + 1 == argc) return FAIL(ERR_USAGE, "%s needs a value; hint: verbatim %s --help", word, argv[0]);
     else TRY(found->take(word, argv[++i], found->target));
   }
   return OK;

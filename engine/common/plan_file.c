@@ -3,7 +3,6 @@
 #include "common/files.h"
 #include "base/limits.h"
 #include "plan/format.h"
-#include "base/special_file.h"
 #include "planner/planner.h"
 #include "planner/profile_shipped.h"
 #include <errno.h>
@@ -24,17 +23,20 @@ static status make(const cli_plan_file_source *source, file_text *config, file_t
   char config_path[PATH_BYTES_MAX];
   int length = snprintf(config_path, sizeof config_path, "%s/config.json", source->model_dir);
   if (length < 0 || (size_t)length >= sizeof config_path) return FAIL(ERR_USAGE, "%s: the path is too long", source->model_dir);
-  if (special_file_at(config_path)) return FAIL(ERR_IO, "%s: expected a regular file", config_path);
-  TRY(cli_files_read_config(config_path, &config->text, &config->bytes));
+  TRY(input_file_check_model(source->model_dir));
+  TRY(input_file_check(config_path, INPUT_CONFIG));
+  TRY(cli_files_read_config(config_path, INPUT_CONFIG, &config->text, &config->bytes));
   const bool is_shipped = !source->profile, is_file = source->profile && strcmp(source->profile, "none") != 0;
-  if (is_file) TRY(cli_files_read_config(source->profile, &profile->text, &profile->bytes));
+  if (is_file) TRY(cli_files_read_config(source->profile, INPUT_PROFILE, &profile->text, &profile->bytes));
   planner_input input = {.config = {config->text, config->bytes}, .profile = {profile->text, profile->bytes}};
   if (source->deploy) input.deploy = (planner_text){source->deploy, strlen(source->deploy)};
   if (is_shipped) {
     input.shipped = profile_shipped[0].name;
     input.profile = (planner_text){profile_shipped[0].text, strlen(profile_shipped[0].text)};
   }
-  return planner_make(&input, bytes, byte_count);
+  status result = planner_make(&input, bytes, byte_count);
+  if (is_file && strncmp(fail_text(), "profile", strlen("profile")) == 0) fail_prefix(source->profile);
+  return result;
 }
 
 status cli_plan_file_make(const cli_plan_file_source *source, void **bytes, size_t *byte_count) {

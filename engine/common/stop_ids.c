@@ -17,7 +17,7 @@ static status read_optional(const char *model_dir, const char *name, char **text
   if (length < 0 || (size_t)length >= sizeof path) return FAIL(ERR_USAGE, "%s: the path is too long", model_dir);
   if (!special_file_is_there(path)) return OK;
   if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
-  return cli_files_read_config(path, text, bytes);
+  return cli_files_read_config(path, INPUT_CONFIG, text, bytes);
 }
 
 /* Without a config.json that can be read, model->vocab is 0: who needs the file says what is wrong with it. */

@@ -169,7 +169,9 @@ status eval_manifest_parse(const char *text, size_t bytes, json_t **out) {
   json_error_t error;
   if (bytes > EVAL_MANIFEST_BYTES_MAX) return FAIL(ERR_LIMIT, "manifest: more than %u bytes", EVAL_MANIFEST_BYTES_MAX);
   json_t *built = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-  if (!built) return FAIL(ERR_FORMAT, "manifest: not JSON: %s (line %d)", error.text, error.line);
+  if (!built)
+    return FAIL(ERR_FORMAT, "manifest: expected JSON, found text that is not JSON: %s (line %d); hint: `verbatim eval` writes it",
+                error.text, error.line);
   status result = check(built);
   if (result == OK) *out = built;
   else json_decref(built);

@@ -216,7 +216,7 @@ static status read_where(eval_task *self) {
 
 static status read_task(eval_task *self) {
   json_t *o = self->effective;
-  if (!json_is_object(o)) return FAIL(ERR_FORMAT, "expected \"key: value\" lines");
+  if (!json_is_object(o)) return FAIL(ERR_FORMAT, "expected \"key: value\" lines, found other YAML; hint: EVALUATION.md describes tasks");
   TRY(check_keys(o, KEYS, ARRAY_LEN(KEYS), "", ALL));
   TRY(read_kind(o, &self->kind));
   TRY(check_keys(o, KEYS, ARRAY_LEN(KEYS), "", 1u << self->kind));
@@ -235,7 +235,7 @@ status eval_task_parse(const char *text, size_t bytes, eval_task *out) {
   const yaml_options options = {.bytes_max = FILE_CONFIG_BYTES_MAX};
   eval_task task = {0};
   TRY(yaml_parse(&options, text, bytes, &task.effective));
-  if (!task.effective) return FAIL(ERR_FORMAT, "the file is empty");
+  if (!task.effective) return FAIL(ERR_FORMAT, "expected \"key: value\" lines, found none; hint: EVALUATION.md describes tasks");
   status result = read_task(&task);
   if (result == OK) *out = task;
   else eval_task_close(&task);

@@ -2,7 +2,7 @@
  * read through an offset before the offset is checked. Must not know how a plan is made or executed. */
 #include "plan/plan.h"
 #include "base/digest.h"
-#include "base/special_file.h"
+#include "base/input_file.h"
 #include "ops/kernels.h"
 #include "plan/spread.h"
 #include <errno.h>
@@ -13,6 +13,7 @@
 
 #define DEVICE_BYTES_MAX (1ull << 48) /* keeps sums of offsets and sizes far from overflow */
 #define ITEMS_MAX (1u << 20)          /* items of a table: several times the need of the largest model, checked in seconds */
+#define PLAN_MAGIC_BYTES (sizeof PLAN_MAGIC - 1)
 #define SHARED_BYTES_MAX 232448u      /* dynamic shared memory of a block on compute capability 9.0 */
 
 uint32_t plan_pointer_count(uint32_t kernel) { return kernels_row(kernel)->op->pointers; }
@@ -44,8 +45,6 @@ typedef struct check {
 
 static status check_header(const check *c) {
   const plan_header *h = c->header;
-  if (memcmp(h->magic, PLAN_MAGIC, sizeof h->magic) != 0)
-    return FAIL(ERR_FORMAT, "not a plan: expected the magic bytes \"VPLAN\", hint: make one with `verbatim plan`");
   if (h->format_version != PLAN_FORMAT_VERSION)
     return FAIL(ERR_UNSUPPORTED, "plan format version: expected %u, found %u, hint: make the plan again with this verbatim",
                 PLAN_FORMAT_VERSION, h->format_version);
@@ -379,6 +378,8 @@ static status check_rest(const check *c) {
 
 status plan_view(const void *bytes, size_t byte_count, plan *view) {
   ASSERT((uintptr_t)bytes % 8 == 0);
+  if (byte_count < PLAN_MAGIC_BYTES || memcmp(bytes, PLAN_MAGIC, PLAN_MAGIC_BYTES) != 0)
+    return input_file_other(NULL, INPUT_PLAN);
   if (byte_count < sizeof(plan_header) || byte_count > FILE_PLAN_BYTES_MAX)
     return FAIL(ERR_FORMAT, "plan: expected %zu to %u bytes, found %zu", sizeof(plan_header), FILE_PLAN_BYTES_MAX, byte_count);
   plan result = {0};
@@ -401,17 +402,16 @@ status plan_view(const void *bytes, size_t byte_count, plan *view) {
 
 /* Reads instead of mapping: a plan is small, and a mapped file that shrinks would kill the process. */
 static status read_whole(const char *path, void **bytes, size_t *byte_count) {
-  if (special_file_at(path)) /* opening a pipe would block */
-    return FAIL(ERR_IO, "plan %s: expected a regular file; hint: the plan comes before the model folder", path);
-  FILE *file = fopen(path, "rb");
-  if (!file) return FAIL(ERR_IO, "plan %s: cannot be opened: %s", path, strerror(errno));
+  FILE *file;
+  TRY(input_file_open(path, INPUT_PLAN, &file));
   status result = OK;
   long size = -1;
   void *memory = NULL;
   if (fseek(file, 0, SEEK_END) != 0 || (size = ftell(file)) < 0 || fseek(file, 0, SEEK_SET) != 0)
     result = FAIL(ERR_IO, "plan %s: cannot be read: %s", path, strerror(errno));
-  else if (size == 0 || size > (long)FILE_PLAN_BYTES_MAX)
-    result = FAIL(ERR_FORMAT, "plan %s: expected 1 to %u bytes, found %ld", path, FILE_PLAN_BYTES_MAX, size);
+  else if (size > (long)FILE_PLAN_BYTES_MAX)
+    result = FAIL(ERR_FORMAT, "%s: expected a plan of at most %u bytes, found %ld; hint: is it another file?", path, FILE_PLAN_BYTES_MAX,
+                  size);
   else if (!(memory = malloc((size_t)size)))
     result = FAIL(ERR_LIMIT, "plan %s: no memory for %ld bytes", path, size);
   else if (fread(memory, 1, (size_t)size, file) != (size_t)size)

@@ -2,7 +2,7 @@
 #include "receipts/read.h"
 #include "kernels_src/abi.h"
 #include "receipts/receipt.h"
-#include "base/special_file.h"
+#include "base/input_file.h"
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -594,9 +594,13 @@ static status read_rest(receipt_read *self, scan *s) {
   }
 }
 
+/* Whether the first line may be JSON at all: else another file was named, of which nothing more need be said. */
+static bool may_be_receipt(const char *line, size_t bytes) { return bytes > 0 && (line[0] == '{' || line[0] == '['); }
+
 static status read_all(receipt_read *self, scan *s) {
   TRY(next_line(self->file, s));
-  if (s->bytes == 0 || s->line[s->bytes - 1] != '\n') return FAIL(ERR_FORMAT, "receipt: expected a first line with an end");
+  if (!may_be_receipt(s->line, s->bytes)) return input_file_other(NULL, INPUT_RECEIPT);
+  if (s->line[s->bytes - 1] != '\n') return FAIL(ERR_FORMAT, "receipt: expected a first line with an end");
   TRY(take_head(self, s->line, s->bytes));
   digest_start(&s->head);
   digest_add(&s->head, s->line, s->bytes);
@@ -618,9 +622,8 @@ status receipt_read_start(receipt_read *self, FILE *file) {
 
 status receipt_read_open(receipt_read *self, const char *path) {
   *self = (receipt_read){0};
-  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
-  FILE *file = fopen(path, "rb");
-  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  FILE *file;
+  TRY(input_file_open(path, INPUT_RECEIPT, &file));
   status result = receipt_read_start(self, file);
   if (result != OK) fail_prefix(path);
   return result;

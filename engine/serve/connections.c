@@ -519,7 +519,9 @@ static status open_listener(const serve_connections_config *config, int *out, ch
   int listener = -1;
   snprintf(port, sizeof port, "%u", config->port);
   int failure = getaddrinfo(config->host, port, &hints, &found);
-  if (failure != 0) return FAIL(ERR_USAGE, "--host %s: %s", config->host, gai_strerror(failure));
+  if (failure != 0)
+    return FAIL(ERR_USAGE, "--host %s: expected a name or an address of this machine: %s; hint: 127.0.0.1, or 0.0.0.0 for all interfaces",
+                config->host, gai_strerror(failure));
   status result = listen_on(found, &listener);
   freeaddrinfo(found);
   if (result != OK) {

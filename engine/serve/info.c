@@ -1,9 +1,9 @@
 /* serve/info.c - see serve/info.h. One function per endpoint. */
 #include "serve/info.h"
 #include "base/json_text.h"
+#include "base/input_file.h"
 #include "base/special_file.h"
 #include "serve/tokens.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,9 +165,10 @@ static status read_file(const char *folder, const char *name, char **text, size_
   char path[PATH_BYTES];
   *text = NULL;
   if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path) return FAIL(ERR_USAGE, "%s: the path is too long", folder);
-  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
-  FILE *file = fopen(path, "rb");
-  if (!file) return errno == ENOENT ? OK : FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  if (!special_file_is_there(path)) return OK;
+  FILE *file;
+  TRY(input_file_check(path, INPUT_TOKENIZER));
+  TRY(input_file_open_stream(path, INPUT_TOKENIZER, &file));
   char *read = malloc(CONFIG_BYTES_MAX + 1);
   *bytes = read ? fread(read, 1, CONFIG_BYTES_MAX + 1, file) : 0;
   bool failed = ferror(file) != 0;

@@ -6,6 +6,7 @@
 #include "text/tokenizer.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
+#include "base/input_file.h"
 #include "base/limits.h"
 #include "text/pretokenize.h"
 #include "text/tokenizer_json.h"
@@ -142,6 +143,7 @@ static status open_data(tokenizer **out, tokenizer_data *data) {
 
 status tokenizer_open(tokenizer **out, const char *model_dir) {
   tokenizer_data data = {0};
+  TRY(input_file_check_model(model_dir));
   if (tokenizer_tiktoken_is_in(model_dir)) TRY(tokenizer_tiktoken_read(&data, model_dir));
   else TRY(tokenizer_json_read(&data, model_dir));
   return open_data(out, &data);

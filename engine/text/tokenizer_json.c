@@ -5,10 +5,10 @@
 #include "text/tokenizer_json.h"
 #include "base/json_text.h"
 #include "base/limits.h"
+#include "base/input_file.h"
 #include "base/special_file.h"
 #include "base/utf8.h"
 #include "text/declared_tokens.h"
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -690,13 +690,10 @@ status tokenizer_json_read_file(const char *model_dir, const char *name, bool is
   char path[4096];
   int wrote = snprintf(path, sizeof path, "%s/%s", model_dir, name);
   if (wrote < 0 || (size_t)wrote >= sizeof path) return FAIL(ERR_LIMIT, "%s: the path is longer than %zu bytes", name, sizeof path - 1);
-  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
-  errno = 0;
-  FILE *file = fopen(path, "rb");
-  if (file == NULL && is_optional && errno == ENOENT) return OK;
-  if (file == NULL)
-    return FAIL(ERR_IO, "%s: cannot open it: %s; hint: a model directory holds tokenizer.json, or tiktoken.model and tokenizer_config.json",
-                path, strerror(errno));
+  FILE *file;
+  if (is_optional && !special_file_is_there(path)) return OK;
+  TRY(input_file_check(path, INPUT_TOKENIZER));
+  TRY(input_file_open_stream(path, INPUT_TOKENIZER, &file));
   long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
   bool fits = size >= 0 && (unsigned long)size <= TOKENIZER_FILE_BYTES_MAX && fseek(file, 0, SEEK_SET) == 0;
   char *buffer = fits ? malloc((size_t)size + 1) : NULL;

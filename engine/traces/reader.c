@@ -3,7 +3,7 @@
 #include "traces/file.h"
 #include "base/limits.h"
 #include "kernels_src/num.h"
-#include "base/special_file.h"
+#include "base/input_file.h"
 #include "base/utf8.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -177,14 +177,13 @@ static status open_reader(trace_reader *self, const char *path) {
   if (!self->in.src) {
     self->room_bytes = ZSTD_DStreamInSize();
     if (!(self->room = malloc(self->room_bytes))) return FAIL(ERR_LIMIT, "trace: no memory");
-    if (special_file_at(path)) return FAIL(ERR_IO, "trace %s: expected a regular file", path);
-    if (!(self->file = fopen(path, "rb"))) return FAIL(ERR_IO, "trace %s: cannot be opened: %s", path, strerror(errno));
+    TRY(input_file_open(path, INPUT_TRACE, &self->file));
     if (fseek(self->file, 0, SEEK_END) == 0) self->total_bytes = (uint64_t)ftell(self->file);
     rewind(self->file);
   }
   TRY(refill_in(self));
   if (self->in.size < 4 || memcmp(self->in.src, TRACE_MAGIC, 4) != 0)
-    return FAIL(ERR_FORMAT, "%s: expected a trace, found another file", path);
+    return input_file_other(path, INPUT_TRACE);
   return take_head(self);
 }
 

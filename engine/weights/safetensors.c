@@ -1,6 +1,7 @@
 /* safetensors.c - see safetensors.h. A file is: u64 header size, JSON header {name: {dtype, shape, data_offsets}}, data. */
 #include "weights/safetensors.h"
 #include "base/json_text.h"
+#include "base/input_file.h"
 #include "base/special_file.h"
 #include "base/limits.h"
 #include <dirent.h>
@@ -177,7 +178,8 @@ static status map_file(const char *dir, mapped_file *file) {
   char path[PATH_BYTES_MAX];
   int length = snprintf(path, sizeof path, "%s/%s", dir, file->name);
   if (length < 0 || (size_t)length >= sizeof path) return FAIL(ERR_LIMIT, "path too long: %s/%s", dir, file->name);
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, since opening one would block */
+  TRY(input_file_check(path, INPUT_WEIGHTS));
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* never waits, even for a pipe that has just taken the file's place */
   if (fd < 0) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
   struct stat info;
   status result = OK;
@@ -310,6 +312,7 @@ static status check_lone_shards(const char *dir) {
 
 static status open_set(safetensors *set, const char *dir) {
   char path[PATH_BYTES_MAX];
+  TRY(input_file_check_model(dir));
   int length = snprintf(path, sizeof path, "%s/" INDEX_NAME, dir);
   if (length < 0 || (size_t)length >= sizeof path) return FAIL(ERR_LIMIT, "path too long: %s", dir);
   if (!special_file_is_there(path)) {

@@ -123,7 +123,7 @@ static void what_it_cannot_do_is_told(void **state) {
     {2, "--device: expected auto, cpu", "$B --device tpu"},
     {2, "two files for two outputs", "$B --json a --roofline a"},
     {3, "no/where", "$B --json no/where/x"},
-    {4, "not a plan", "$V bench $TINY/config.json --device cpu"},
+    {4, "expected a plan, found another file", "$V bench $TINY/config.json --device cpu"},
     {7, "--device cpu", "CUDA_VISIBLE_DEVICES= $V bench $P"},
     {0, "usage: verbatim bench", "$V bench --help"},
     {0, "  bench ", "$V help"}};

@@ -154,11 +154,11 @@ static void wrong_use_is_named(void **state) {
   must("rm -f $M/kv_scales.safetensors");
   expect(2, "expected --jsonl FILE", "$V calibrate bf16.plan $M");
   expect(2, "expected PLAN MODEL_DIR, found 1 words", "$V calibrate bf16.plan --jsonl prompts");
-  expect(2, "the input has no prompt", "$V calibrate bf16.plan $M --jsonl /dev/null $D");
+  expect(2, "expected a prompt", "$V calibrate bf16.plan $M --jsonl /dev/null $D");
   expect(2, "calibrate with a plan of kv-cache-dtype: bf16", "$V calibrate fp8.plan $M --jsonl prompts $D");
   expect(6, "item 1: request: 1 prompt tokens",
          "echo '{\"id\": \"1\", \"prompt_ids\": [1], \"max_tokens\": 100000}' | $V calibrate bf16.plan $M --jsonl - $D");
-  expect(3, "cannot be", "$V calibrate none.plan $M --jsonl prompts $D");
+  expect(3, "found nothing", "$V calibrate none.plan $M --jsonl prompts $D");
   must("test ! -e $M/kv_scales.safetensors");
   must("$V calibrate --help | grep -q kv_scales.safetensors");
 }

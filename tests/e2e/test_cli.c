@@ -193,7 +193,7 @@ static void outputs_have_a_place(void **state) {
     snprintf(command, sizeof command, "$V run $P nothing --ids 1 %s absent/", options[i]);
     expect_error(2, "found that of a folder", command);
   }
-  expect_error(3, "nothing/", "$V run $P nothing --ids 1 --receipt new"); /* the missing model is reported after it */
+  expect_error(3, "nothing: expected a model folder", "$V run $P nothing --ids 1 --receipt new"); /* after the outputs */
   expect(0, "", "echo kept > r && ! $R --ids 1 --trace r --receipt nowhere/r && grep -q kept r");
 }
 
@@ -310,7 +310,7 @@ static void lines_without_end(void **state) {
   expect_error(6, "33554432", "timeout 60 $R --ids < /dev/zero");
   expect_error(2, "NUL", "printf '1 2\\0003\\n' | $R --ids");
   expect_error(2, "token ids", "printf '1 2 x\\n' | $R --ids");
-  expect_error(3, "cannot be read", "$R --jsonl folder");
+  expect_error(3, "found a folder", "$R --jsonl folder");
 }
 
 static void refused_items(void **state) {
@@ -338,7 +338,7 @@ static void another_config(void **state) {
   expect_error(8, "config.json", "rm -rf m2 && cp -r $M m2 && sed -i 's/}$/ }/' m2/config.json && "
                                  "$V run $P m2 --device cpu --quiet --max-tokens 2 --ids 1");
   expect(0, "receipt", "rm m2/config.json && $V run $P m2 --device cpu --quiet --max-tokens 2 --ids 1"); /* only the weights */
-  expect_error(3, "plan/config.json", "$V run $P plan --device cpu --quiet --ids 1"); /* a file instead of a folder */
+  expect_error(3, "a model folder, found a file", "$V run $P plan --device cpu --quiet --ids 1");
   expect_error(2, "token id of 0 to", "rm -rf m2 && cp -r $M m2 && cp \"$OLDPWD\"/tests/tiny/tokenizer*.json m2 && "
                                       "$V run $P m2 --device cpu --quiet --max-tokens 2 'a ship can win but'");
 }
@@ -394,6 +394,69 @@ static void doctor(void **state) {
   expect_error(2, "--help", "$V doctor a b c");
 }
 
+/* What may go wrong on a command line, over all commands: one line that says what was expected and what was found, and ends with a hint. */
+static void wrong_words_are_explained(void **state) {
+  (void)state;
+  static const char setup[] = "mkdir -p none.d && : > zero && echo hello > word && H=org/Name-2.5 && ";
+  static const char hub[] = "hf download org/Name-2.5 --local-dir DIR", gone[] = "found nothing of that name";
+  static const struct { int code; const char *word, *command; } cases[] = {
+      {3, hub, "plan $H -o q"}, {3, hub, "run plan $H --ids 1"}, {3, hub, "serve plan $H"}, {3, hub, "score plan $H --jsonl j"},
+      {3, hub, "eval $E --plan plan --model $H --output x"}, {3, hub, "verify r plan $H"}, {3, hub, "digest plan $H"},
+      {3, hub, "probe --copy $H"}, {3, hub, "calibrate plan $H --jsonl j"},
+      {3, gone, "plan no/such/model -o q"}, {3, gone, "run none $M --ids 1"}, {3, gone, "show none"}, {3, gone, "bench none"},
+      {3, gone, "probe none -o q"}, {3, gone, "digest none $M"}, {3, gone, "verify none plan $M"}, {3, gone, "diff r none"},
+      {3, gone, "audit none plan $M"}, {3, gone, "replay none"}, {3, gone, "eval none --plan plan --model $M --output x"},
+      {3, gone, "run plan $M --jsonl none"}, {3, gone, "serve --config none"}, {3, gone, "plan $M -o q --profile none.json"},
+      {3, gone, "plan none.d -o q"}, {3, gone, "run plan none.d --ids 1"}, {3, gone, "run plan none.d text"},
+      {3, "found a file", "plan word -o q"}, {3, "found a file", "serve plan word"}, {3, "found a file", "probe --copy word"},
+      {3, "found a folder", "run $M plan --ids 1"}, {3, "found a folder", "show $M"}, {3, "found a folder", "verify none.d plan $M"},
+      {3, "found a folder", "diff r none.d"}, {3, "found a folder", "audit none.d plan $M"}, {2, "found a folder", "replay none.d"},
+      {3, "found a folder", "run plan $M --jsonl none.d"}, {3, "found a folder", "plan $M -o q --config none.d"},
+      {4, "found an empty file", "show zero"}, {4, "found an empty file", "verify zero plan $M"},
+      {4, "found text that is not JSON", "replay zero"}, {4, "found an empty file", "plan $M -o q --profile zero"},
+      {4, "zero: expected \"key: value\" lines, found none", "eval zero --plan plan --model $M --output x"},
+      {4, "found an empty file", "audit zero plan $M"},
+      {4, "plan, found another file", "show word"}, {4, "plan, found another file", "run r $M --ids 1"},
+      {4, "receipt, found another file", "verify plan plan $M"}, {4, "receipt, found another file", "diff r word"},
+      {4, "trace, found another file", "audit r plan $M"},
+      {4, "lines, found other YAML", "eval word --plan plan --model $M --output x"}, {4, "found other YAML", "plan $M -o q --config word"},
+      {2, "gpu:N with N of 0 to 1023, found \"gpu:x\"", "run plan $M --ids 1 --device gpu:x"},
+      {2, "found no --output", "eval $E --plan plan --model $M"}, {2, "found 1 words", "run plan"}, {2, "found 0 words", "serve"},
+      {2, "expected a prompt", "run plan $M < zero"}, {2, "expected an item", "score plan $M --jsonl zero"},
+      {2, "found also \"model\"", "plan $M $M -o q"}, {2, "found also \"plan\"", "show plan plan"}};
+  shell("$R --receipt r --ids '1 2' && echo '{}' > j", (char[16384]){0}, 16384);
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    char command[1024], text[16384];
+    snprintf(command, sizeof command, "%sE=$OLDPWD/tests/examples/count.yaml && timeout 60 $V %s%s", setup, cases[i].command,
+             strchr(cases[i].command, '<') ? "" : " < zero");
+    expect_error(cases[i].code, cases[i].word, command);
+    shell(command, text, sizeof text);
+    if (!strstr(text, "expected ") || !strstr(text, "found ") || !strstr(text, "hint: ")) fail_msg("%s: \"%s\"", command, text);
+  }
+  expect_error(2, "unknown option --max-num-seq; hint: the nearest is --max-num-seqs", "$V plan $M -o q --max-num-seq 4");
+  expect_error(2, "unknown option --no-such; hint: verbatim run --help", "$V run plan $M --no-such");
+  expect_error(2, "--max-tokens needs a value; hint: verbatim run --help", "$V run plan $M --max-tokens");
+  expect_error(2, "unknown command \"sevre\"; hint: the nearest is serve", "$V sevre");
+  expect_error(2, "--port: expected an integer of 0 to 65535, found \"x\"", "$V serve plan $M --port x");
+  expect_error(2, "found no file of that name", "$V eval $OLDPWD/tests/examples/count.yaml --plan plan --model $M --output x "
+                                                   "--perturb word2");
+}
+
+/* Where the CPU is used already, nobody is told to use it, and where only a GPU will do neither. */
+static void no_hint_to_do_what_was_done(void **state) {
+  (void)state;
+  static const char *const commands[] = {"$V run plan model --threads 1 --max-tokens 2 --ids 1", "$V probe plan -o q",
+                                         "$V probe --copy model", "$V doctor"};
+  expect(7, "use --device cpu", "CUDA_VISIBLE_DEVICES= $V run plan model --ids 1 --device gpu"); /* the control */
+  for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+    char command[256], text[16384];
+    snprintf(command, sizeof command, "CUDA_VISIBLE_DEVICES= %s", commands[i]);
+    int found = shell(command, text, sizeof text);
+    if (found != (i == 1 || i == 2 ? 7 : 0) || strstr(text, "--device cpu")) fail_msg("%s: %d and \"%s\"", command, found, text);
+  }
+  expect(0, "note: on the CPU, because: ", "CUDA_VISIBLE_DEVICES= $V run plan model --threads 1 --max-tokens 2 --ids 1");
+}
+
 /* Its measurements need a GPU; its refusals do not. */
 static void copy_baseline(void **state) {
   (void)state;
@@ -416,7 +479,8 @@ int main(int argc, char **argv) {
     cmocka_unit_test(outputs_are_files), cmocka_unit_test(outputs_have_a_place),
     cmocka_unit_test(pipes_for_files), cmocka_unit_test(closed_descriptors), cmocka_unit_test(full_disk), cmocka_unit_test(interrupted),
     cmocka_unit_test(closed_pipe), cmocka_unit_test(lines_without_end), cmocka_unit_test(refused_items), cmocka_unit_test(another_config),
-    cmocka_unit_test(tiny_budget), cmocka_unit_test(one_deployment_file), cmocka_unit_test(doctor), cmocka_unit_test(copy_baseline)};
+    cmocka_unit_test(tiny_budget), cmocka_unit_test(one_deployment_file), cmocka_unit_test(doctor),
+    cmocka_unit_test(wrong_words_are_explained), cmocka_unit_test(no_hint_to_do_what_was_done), cmocka_unit_test(copy_baseline)};
   e2e_begin(argc, argv);
   e2e_binary("verbatim", program);
   e2e_make_model(&tiny, "tests/oracle/small-v3.json", "max-num-seqs: 2\nmax-model-len: 128\nkv_pages: 4\n");

@@ -368,11 +368,11 @@ static void shows_keys_plainly(void **state) {
 /* A manifest from someone else, the files next to it, and the paths that it names. */
 static void waits_for_no_pipe(void **state) {
   (void)state;
-  expect(3, "expected a regular file", "rm -rf x && cp -r ev x && rm x/results.jsonl && mkfifo x/results.jsonl && "
+  expect(3, "found a pipe", "rm -rf x && cp -r ev x && rm x/results.jsonl && mkfifo x/results.jsonl && "
          "timeout -k 1 60 $R x/manifest.json");
-  expect(3, "expected a regular file", "rm -rf bare x && cp -r $TINY bare && rm bare/config.json && mkfifo bare/config.json && "
+  expect(3, "found a pipe", "rm -rf bare x && cp -r $TINY bare && rm bare/config.json && mkfifo bare/config.json && "
          "timeout -k 1 20 $V eval tasks/all.yaml --plan tiny.plan --model bare $D --output x --perturb parity=fast-prefill");
-  expect(3, "expected a regular file", "rm -f pipe && mkfifo pipe && echo 'max-num-seqs: 4' > x.yaml && "
+  expect(3, "found a pipe", "rm -f pipe && mkfifo pipe && echo 'max-num-seqs: 4' > x.yaml && "
          "timeout -k 1 20 $V eval tasks/all.yaml --config x.yaml --plan pipe --model $TINY $D --output x");
 }
 
@@ -405,7 +405,7 @@ static void refused(void **state) {
   expect(2, "hint: name a new folder", "$R ev/manifest.json --output ev");
   expect(2, "expected --plan", "$V eval bad.yaml");
   expect(2, "two tasks have the name", "$V eval tasks/all.yaml tasks/all.yaml --plan tiny.plan --model $TINY $D --output x");
-  expect(3, "cannot be opened", "$V eval none.yaml --plan tiny.plan --model $TINY $D --output x");
+  expect(3, "found nothing of that name", "$V eval none.yaml --plan tiny.plan --model $TINY $D --output x");
 }
 
 int main(int argc, char **argv) {

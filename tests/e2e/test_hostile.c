@@ -118,10 +118,10 @@ static void impossible_wishes(void **state) {
   RUN_ERROR("needs a value", "x", "--seed");
   RUN_ERROR("--seed", "x", "--seed", "18446744073709551616");
   RUN_ERROR("--device", "x", "--device", "tpu");
-  RUN_ERROR("cannot be opened", "--jsonl", "/nonexistent/items");
+  RUN_ERROR("found nothing of that name", "--jsonl", "/nonexistent/items");
   RUN_ERROR("cannot be written", "x", "--receipt", "/nonexistent/receipt");
   RUN_ERROR("cannot be written", "x", "--logits", "/nonexistent/logits");
-  RUN_ERROR("no prompt", "-");
+  RUN_ERROR("expected a prompt", "-");
 }
 
 /* Without a GPU, requesting one is an error and not a silent run on the CPU; with one, its absence cannot be tested. */

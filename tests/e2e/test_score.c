@@ -444,8 +444,8 @@ static void refused(void **state) {
   expect_error(2, "found 3 words", "$S --jsonl good extra");
   expect_error(2, "unknown option", "$S --jsonl good --max-tokens 3");
   expect_error(2, "needs a value", "$S --jsonl");
-  expect_error(2, "no item", "$S < /dev/null");
-  expect_error(3, "cannot be opened", "$S --jsonl absent");
+  expect_error(2, "expected an item", "$S < /dev/null");
+  expect_error(3, "found nothing of that name", "$S --jsonl absent");
   if (access("/dev/full", W_OK) == 0) {
     expect_error(3, "stdout", "$S --jsonl good --receipt r > /dev/full");
     must("tail -1 r | grep -q '^{\"fault\":\"stdout'");

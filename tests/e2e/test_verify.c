@@ -433,12 +433,12 @@ static void cut_receipts(void **state) {
   expect(8, "it was altered", "sed 4p receipt > cut && $V verify cut plan model $D");
   expect(5, "receipt of version 2", "sed '1s/receipt\":3/receipt\":2/' receipt > cut && $V verify cut plan model $D");
   expect(4, "line 4: \"max_tokens\"", "sed '4s/\"max_tokens\":4/\"max_tokens\":-4/' receipt > cut && $V verify cut plan model $D");
-  expect(3, "cannot be opened", "$V verify none plan model $D");
+  expect(3, "none: expected a receipt, found nothing", "$V verify none plan model $D");
   expect(3, "regular file", "timeout 20 $V verify model plan model $D");
-  expect(4, "empty: receipt: expected a first line", ": > empty && $V verify empty plan model $D");
+  expect(4, "empty: expected a receipt, found an empty file", ": > empty && $V verify empty plan model $D");
   expect(4, "cut: receipt, line 3: ", "(head -2 receipt; echo nothing) > cut && $V verify cut plan model $D");
   expect(4, "there is nothing to verify", "head -2 receipt > cut && $V verify cut plan model $D");
-  expect(4, "receipt: not a plan", "$V verify receipt receipt model $D");
+  expect(4, "receipt: expected a plan, found another file", "$V verify receipt receipt model $D");
   expect(2, "expected RECEIPT PLAN MODEL_DIR", "$V verify receipt plan $D");
   /* Text of a receipt cannot control a terminal. */
   expect(0, "on ?[31mx, plan ", "sed '2s/\"device\":\"/&\\\\u001b[31mx\",\"gone\":\"/;2s/,\"gone\":\"[^\"]*\"//' receipt > cut && "

@@ -2,7 +2,7 @@
 #include "eval/run/perturb.h"
 #include "common/files.h"
 #include "plan/plan.h"
-#include "base/special_file.h"
+#include "base/input_file.h"
 #include "planner/planner.h"
 #include "planner/profile_shipped.h"
 #include <errno.h>
@@ -98,8 +98,8 @@ status eval_perturb_make(const char *base, const char *model_dir, const char *wo
   TRY(describe(base, word, deploy));
   if (snprintf(config_path, sizeof config_path, "%s/config.json", model_dir) >= PATH_BYTES_MAX)
     return FAIL(ERR_USAGE, "%s: the path is too long", model_dir);
-  if (special_file_at(config_path)) return FAIL(ERR_IO, "%s: expected a regular file", config_path);
-  TRY(cli_files_read_config(config_path, &config, &config_bytes));
+  TRY(input_file_check(config_path, INPUT_CONFIG));
+  TRY(cli_files_read_config(config_path, INPUT_CONFIG, &config, &config_bytes));
   const planner_input input = {.config = {config, config_bytes}, .deploy = {deploy, strlen(deploy)},
                                .profile = {profile_shipped[0].text, strlen(profile_shipped[0].text)}, .shipped = profile_shipped[0].name};
   status result = planner_make(&input, &plan_bytes, &bytes);

@@ -82,7 +82,8 @@ static status check_entries(const char *folder) {
 /* Only one evaluation at a time writes into a folder. Without file locks in the file system, nothing prevents a second one. */
 static status lock_folder(keeper *k) {
   k->folder = open(k->run->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (k->folder < 0) return FAIL(ERR_IO, "%s: cannot be opened: %s", k->run->folder, strerror(errno));
+  if (k->folder < 0)
+    return FAIL(ERR_IO, "%s: expected a folder for the evaluation: %s; hint: name a new one", k->run->folder, strerror(errno));
   if (flock(k->folder, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return OK;
   return FAIL(ERR_USAGE, "%s: another evaluation is writing into it; hint: use another folder, or wait", k->run->folder);
 }
@@ -92,7 +93,8 @@ static status prepare_folder(keeper *k) {
   char manifest[PATH_BYTES_MAX];
   TRY(path_in(self, "manifest.json", manifest));
   bool is_new = mkdir(self->folder, 0777) == 0;
-  if (!is_new && errno != EEXIST) return FAIL(ERR_IO, "%s: cannot be created: %s", self->folder, strerror(errno));
+  if (!is_new && errno != EEXIST)
+    return FAIL(ERR_IO, "%s: cannot be created: %s; hint: its parent must be a folder that can be written", self->folder, strerror(errno));
   TRY(lock_folder(k));
   TRY(check_entries(self->folder));
   if (is_unused(self->folder)) return OK;
@@ -176,9 +178,9 @@ static status find_others(keeper *k) {
     if (eval_perturb_is_key(word)) {
       TRY(path_in(run, name, o->path));
       TRY(eval_perturb_make(run->engine.plan_path, run->engine.model_dir, word, o->path));
-    } else if (strchr(word, '=') && access(word, F_OK) != 0) {
+    } else if (access(word, F_OK) != 0) {
       return FAIL(ERR_USAGE, "--perturb %s: expected a plan's file, or KEY=VALUE of chunk-tokens, group-chunks, parity, latent-norm-eps, "
-                  "kv-cache-dtype, kv-cache-scales", word);
+                  "kv-cache-dtype, kv-cache-scales; found no file of that name", word);
     } else if (snprintf(o->path, sizeof o->path, "%s", word) >= (int)sizeof o->path)
       return FAIL(ERR_USAGE, "--perturb: the path is too long");
     TRY(eval_perturb_read(o->path, &o->ids));

@@ -3,8 +3,7 @@
 #include "eval/request.h"
 #include "base/limits.h"
 #include "jsonl/json_line.h"
-#include "base/special_file.h"
-#include <errno.h>
+#include "base/input_file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +16,9 @@
 
 status eval_tasks_read(const char *path, uint64_t most, char **text, size_t *bytes) {
   struct stat info;
-  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
-  FILE *file = fopen(path, "rb");
-  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  FILE *file;
+  TRY(input_file_check(path, INPUT_TASK));
+  TRY(input_file_open_stream(path, INPUT_TASK, &file)); /* results of a run that has just begun are empty */
   bool is_small = fstat(fileno(file), &info) == 0 && (uint64_t)info.st_size <= most;
   char *built = is_small ? malloc((size_t)info.st_size + 1) : NULL;
   size_t got = built ? fread(built, 1, (size_t)info.st_size, file) : 0;

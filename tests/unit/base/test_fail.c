@@ -122,9 +122,14 @@ static void a_file_is_named_once(void **state) {
   assert_string_equal(fail_text(), "a.plan: expected a file, found 7; hint: give one");
   fail_prefix("a.plan");
   assert_string_equal(fail_text(), "a.plan: expected a file, found 7; hint: give one");
+  fail_prefix("file"); /* a word of the text is not the name of a file */
+  assert_string_equal(fail_text(), "file: a.plan: expected a file, found 7; hint: give one");
+  fail_drop_hint();
+  fail_drop_hint();
+  assert_string_equal(fail_text(), "file: a.plan: expected a file, found 7");
   assert_non_null(strstr(fail_where(), "test_fail.c:"));
   assert_int_equal(FAIL(ERR_LIMIT, "a later consequence"), ERR_LIMIT);
-  assert_string_equal(fail_text(), "a.plan: expected a file, found 7; hint: give one");
+  assert_string_equal(fail_text(), "file: a.plan: expected a file, found 7");
 }
 
 static void exit_codes_are_distinct(void **state) {

@@ -62,7 +62,7 @@ static void everything(void **state) {
 static void refused(void **state) {
   (void)state;
   static const struct { const char *text, *words; } cases[] = {
-    {"", "empty"}, {"a", "key: value"}, {"[1]", "key: value"}, {"name: a", "kind: expected"}, {"name: a\nkind: x", "\"x\""},
+    {"", "found none"}, {"a", "key: value"}, {"[1]", "key: value"}, {"name: a", "kind: expected"}, {"name: a\nkind: x", "\"x\""},
     {"kind: generate\nitems: i", "name: expected"}, {"kind: generate\nname: a", "items: expected"},
     {G "nmae: b", "nearest known key is \"name\""}, {G "few_shot: {cuont: 1}", "few_shot: key \"cuont\""}, {G "name: b", "given twice"},
     {"name: 3\nkind: generate\nitems: i", "in quotes"}, {G "limit: -1", "whole number"}, {G "limit: 1.5", "whole number"},

@@ -223,7 +223,7 @@ static void bad_pointer(plan_header *h, uint8_t *b) { b[h->args.offset + op_at(h
 static void planted_faults(void **state) {
   (void)state;
   static const struct { plant *fn; const char *word; } cases[] = {
-    {bad_magic, "magic"}, {bad_span, "ops"}, {bad_item, "tensors"}, {bad_region, "region 3"}, {bad_io, "overlap"},
+    {bad_magic, "another file"}, {bad_span, "ops"}, {bad_item, "tensors"}, {bad_region, "region 3"}, {bad_io, "overlap"},
     {bad_step, "last in the step region"},
     {bad_pages, "pages_per_seq"}, {bad_eos, "eos"}, {bad_scale, "scale of the model"}, {bad_q_scale, "scale of the query"},
     {bad_topk, "index_topk"}, {bad_lonely_topk, "index_topk"}, {bad_workspace, "expand_pages of strict"},
