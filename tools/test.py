@@ -118,6 +118,7 @@ def python_checks(builddir):
         "guides": [("guides", "Guides", None), ("guide_serving", "Serving", lacks_curl), ("guide_openai", "OpenAI", lacks_venv)],
         "install": [("install", "", lambda: lacks_programs("pkg-config"))],
         "lm_eval": [("lm_eval", "", lacks_venv)],
+        "package": [("package", "", lacks_venv)],
     }
     for path in configure.found("tests/unit/test_*.py"):
         name = os.path.basename(path)[len("test_"):-len(".py")]

@@ -10,6 +10,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_d
                     c_uint32, c_uint64, c_void_p)
 
 VERSION = "0.1"  # major and minor of the header, part of the library's name
+NAME = "libverbatim.so." + VERSION
 
 DEVICES = {"auto": -1, "cpu": -2, "gpu": 0}
 FINISHES = ["running", "stop", "length", "nonfinite", "stop_text", "cancelled", "deadline"]
@@ -122,13 +123,18 @@ class LibraryError(OSError):
 
 
 def find():
-    """Path or name of the library: from the variable VERBATIM_LIBRARY, next to this file, or where the system's loader searches."""
+    """Path or name of the library: from the variable VERBATIM_LIBRARY; next to this file, where `pip install` puts it; built in the
+    repository that this file lies in; or where the system's loader searches.
+    """
     named = os.environ.get("VERBATIM_LIBRARY")
     if named:
         return named
-    name = "libverbatim.so." + VERSION
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
-    return beside if os.path.exists(beside) else name
+    folder = os.path.dirname(os.path.abspath(__file__))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
+    paths = [os.path.join(folder, NAME)]
+    if os.path.exists(os.path.join(root, "engine", "verbatim.h")):
+        paths.append(os.path.join(root, "build", NAME))
+    return next((path for path in paths if os.path.exists(path)), NAME)
 
 
 def load(path=None):
@@ -138,7 +144,7 @@ def load(path=None):
         library = ctypes.CDLL(path)
         library.verbatim_sizeof.restype = c_size_t
     except (OSError, AttributeError) as error:
-        raise LibraryError("%s; hint: set VERBATIM_LIBRARY to the path of libverbatim.so.%s" % (error, VERSION)) from error
+        raise LibraryError("%s; hint: set VERBATIM_LIBRARY to the path of %s" % (error, NAME)) from error
     library.verbatim_sizeof.argtypes = [c_char_p]
     for name, struct in STRUCTS.items():
         size = library.verbatim_sizeof(name.encode())
