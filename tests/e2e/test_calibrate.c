@@ -155,6 +155,9 @@ static void wrong_use_is_named(void **state) {
   expect(2, "expected --jsonl FILE", "$V calibrate bf16.plan $M");
   expect(2, "expected PLAN MODEL_DIR, found 1 words", "$V calibrate bf16.plan --jsonl prompts");
   expect(2, "expected a prompt", "$V calibrate bf16.plan $M --jsonl /dev/null $D");
+  expect(0, "accuracy: mean KL to fp32 7 to 45 times bf16's", "$V show fp8.plan");
+  expect(0, "accuracy: mean KL to fp32 7 to 45 times bf16's", "$V plan $M -o again.plan --kv-cache-dtype fp8");
+  must("! $V show bf16.plan | grep accuracy");
   expect(2, "calibrate with a plan of kv-cache-dtype: bf16", "$V calibrate fp8.plan $M --jsonl prompts $D");
   expect(6, "item 1: request: 1 prompt tokens",
          "echo '{\"id\": \"1\", \"prompt_ids\": [1], \"max_tokens\": 100000}' | $V calibrate bf16.plan $M --jsonl - $D");

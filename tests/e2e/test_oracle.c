@@ -170,9 +170,9 @@ static void edit_config(const char *folder, const char *from, const char *to) {
   free(text);
 }
 
-/* Makes the model, plans it, runs the recorded prompts. from/to: an edit of config.json after the weights were made, or NULL. The caller
- * frees the logits, [positions][vocab]. */
-static float *our_logits(const golden *g, const char *from, const char *to) {
+/* Makes the model, plans it, runs the recorded prompts. from/to: an edit of config.json after the weights were made, or NULL; cache:
+ * kv-cache-dtype. The caller frees the logits, [positions][vocab]. */
+static float *our_logits(const golden *g, const char *from, const char *to, const char *cache) {
   char folder[PATH_BYTES], config[PATH_BYTES], plan[PATH_BYTES], prompts[PATH_BYTES], logits[PATH_BYTES];
   char verbatim[PATH_BYTES];
   size_t bytes;
@@ -187,7 +187,8 @@ static float *our_logits(const golden *g, const char *from, const char *to) {
                                     is_stacked ? "--stacked-experts" : NULL, NULL});
   assert_weights(g, folder);
   if (from != NULL) edit_config(folder, from, to);
-  run_program((const char *const[]){verbatim, "plan", folder, "--config", "tests/oracle/deploy.yaml", "-o", plan, NULL});
+  run_program((const char *const[]){verbatim, "plan", folder, "--config", "tests/oracle/deploy.yaml", "--kv-cache-dtype", cache,
+                                    "-o", plan, NULL});
   run_program((const char *const[]){verbatim, "run", plan, folder, "--jsonl", prompts, "--max-tokens", "1", "--ignore-eos", "--device",
                                     "cpu", "--logits", logits, "--output", "jsonl", "--quiet", NULL});
   float *values = (float *)(void *)read_file(logits, &bytes);
@@ -203,7 +204,7 @@ static void nearer_to_fp32_than_hf_bf16(void **state) {
   for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
     golden g;
     golden_open(&g, names[i]);
-    float *ours = our_logits(&g, NULL, NULL);
+    float *ours = our_logits(&g, NULL, NULL, "auto");
     figures f = compare(g.logits, ours, g.positions, g.vocab);
     print_message("%s: mean KL %.2e (HF bf16 %.2e), largest difference %.4f (%.4f), top-1 %.2f (%.2f)\n", g.name, f.mean_kl,
                   g.hf_bf16.mean_kl, f.max_logit_difference, g.hf_bf16.max_logit_difference, f.top1_agreement, g.hf_bf16.top1_agreement);
@@ -234,11 +235,29 @@ static void wrong_models_are_caught(void **state) {
   for (size_t i = 0; i < sizeof edits / sizeof edits[0]; ++i) {
     golden g;
     golden_open(&g, edits[i][0]);
-    float *ours = our_logits(&g, edits[i][1], edits[i][2]);
+    float *ours = our_logits(&g, edits[i][1], edits[i][2], "auto");
     figures f = compare(g.logits, ours, g.positions, g.vocab);
     print_message("%s with %s: mean KL %.2e (HF bf16 %.2e)\n", g.name, edits[i][2], f.mean_kl, g.hf_bf16.mean_kl);
     assert_false(better_than_hf_bf16(&f, &g.hf_bf16));
     free(ours);
+    free(g.logits);
+  }
+}
+
+/* README.md, LIMITS.md and `verbatim show` say so; tools/kv_cost.py measures more models and the format fp8. */
+static void an_fp8_cache_costs_what_is_said(void **state) {
+  const char *names[] = {"v3", "v2lite", "glm4-moe-lite", "youtu"};
+  (void)state;
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
+    golden g;
+    golden_open(&g, names[i]);
+    float *ours[] = {our_logits(&g, NULL, NULL, "bf16"), our_logits(&g, NULL, NULL, "fp8_ds_mla")};
+    figures bf16 = compare(g.logits, ours[0], g.positions, g.vocab), fp8 = compare(g.logits, ours[1], g.positions, g.vocab);
+    double times = fp8.mean_kl / bf16.mean_kl, points = 100 * (bf16.top1_agreement - fp8.top1_agreement);
+    print_message("%s: mean KL %.1f times bf16's, top-1 %.1f points lower\n", g.name, times, points);
+    assert_true(times >= 7 && times <= 45 && points > -1e-9 && points <= 7 + 1e-9);
+    free(ours[0]);
+    free(ours[1]);
     free(g.logits);
   }
 }
@@ -280,6 +299,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(comparison_sees_equal_shifted_and_nan),
       cmocka_unit_test(nearer_to_fp32_than_hf_bf16),
       cmocka_unit_test(wrong_models_are_caught),
+      cmocka_unit_test(an_fp8_cache_costs_what_is_said),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

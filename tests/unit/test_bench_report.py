@@ -39,6 +39,18 @@ class Committed(unittest.TestCase):
         self.assertLessEqual(max(map(len, lines)), 140)
 
 
+class Elsewhere(unittest.TestCase):
+    def test_the_cost_of_an_fp8_cache_is_said_alike(self):
+        """README.md, LIMITS.md and `verbatim show` state the figures of the records."""
+        _, tables = report.load(ROOT)
+        times, points = [report.spell(record["value"]) for record in tables["single"]["records"] if record["run"] == "kv-cost"]
+        for path in ("README.md", "LIMITS.md", "planner/print.c"):
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                text = " ".join(file.read().split())
+            self.assertIn(times + " times bf16's", text, path)
+            self.assertRegex(text, points + " (points|% )", path)
+
+
 class Copy(unittest.TestCase):
     """A copy of the records and of the files they point to, to be damaged."""
 
