@@ -7,6 +7,7 @@
 #include "plan/format.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,7 @@ static int run_command(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   occupy_descriptors();
+  signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of the write, as a full disk is */
   int code = run_command(argc, argv);
   if (code != 0 || (fflush(stdout) == 0 && !ferror(stdout))) return code;
   fprintf(stderr, "verbatim: stdout: cannot be written: %s\n", strerror(errno));

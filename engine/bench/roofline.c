@@ -1,7 +1,7 @@
 /* bench/roofline.c - see bench/roofline.h. A label is put at the first free position around its point, on rings of growing width, where it
  * covers neither a point nor another label. A line connects it to its point if it is far away. */
 #include "bench/roofline.h"
-#include <errno.h>
+#include "base/whole_file.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,14 +231,13 @@ static void put_picture(picture *p) {
 
 status bench_roofline_write(const bench_roofline *self, const char *path) {
   picture p = {.from = self, .taken = malloc((2ull * self->point_count + 1) * sizeof *p.taken)};
-  if (!p.taken) return FAIL(ERR_LIMIT, "%s: no memory for the picture", path);
-  p.file = fopen(path, "wb");
-  status result = p.file ? OK : FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-  if (result == OK) {
-    put_picture(&p);
-    bool is_bad = ferror(p.file) != 0;
-    if (fclose(p.file) != 0 || is_bad) result = FAIL(ERR_IO, "%s: cannot be written", path);
-  }
+  char *text = NULL;
+  size_t bytes = 0;
+  bool good = p.taken && (p.file = open_memstream(&text, &bytes)) != NULL;
+  if (good) put_picture(&p);
+  good = good && fclose(p.file) == 0;
+  status result = good ? whole_file_write(path, text, bytes) : FAIL(ERR_LIMIT, "%s: no memory for the picture", path);
+  free(text);
   free(p.taken);
   return result;
 }

@@ -2,6 +2,7 @@
 #include "cli/bench_report.h"
 #include "bench/roofline.h"
 #include "base/digest.h"
+#include "common/output.h"
 #include "ops/kernels.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -193,9 +194,7 @@ status cli_bench_report_json(const cli_bench_report *self, const char *path) {
                            digest_text(h->digest, digits[0]), "numerics_id", digest_text(h->numerics_id, digits[1]), "device",
                            machine_json(r), "floor_bytes_per_s", r->bytes_per_s, "floor_flops_per_s",
                            r->flops_per_s, "start", start_json(r), "ops", ops, "decode", decodes, "prefill", prefills);
-  status result = root && !failed ? OK : FAIL(ERR_LIMIT, "bench: no memory");
-  if (result == OK && json_dump_file(root, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) != 0)
-    result = FAIL(ERR_IO, "%s: cannot be written", path);
+  if (root && !failed) return cli_output_file(path, root, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
   json_decref(root);
-  return result;
+  return FAIL(ERR_LIMIT, "bench: no memory");
 }

@@ -1,6 +1,7 @@
 /* cli/bench_tax.c - see cli/bench_tax.h. The only code that runs uncertified algorithms; no request ever uses them. */
 #include "cli/bench_tax.h"
 #include "common/files.h"
+#include "common/output.h"
 #include "planner/profile.h"
 #include <errno.h>
 #include <jansson.h>
@@ -121,11 +122,9 @@ static status print_both(const steps *ours, const steps *theirs, const char *jso
     const bench_prefill *a = &ours->prefills[i], *b = &theirs->prefills[i];
     print_row("prefill", a->prompts, a->tokens, a->us, b->us, list);
   }
-  status result = OK;
-  if (json_path && json_dump_file(list, json_path, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) != 0)
-    result = FAIL(ERR_IO, "%s: cannot be written", json_path);
+  if (json_path) return cli_output_file(json_path, list, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
   json_decref(list);
-  return result;
+  return OK;
 }
 
 status cli_bench_tax_run(const bench_options *options, const char *profile_path, const char *json_path) {

@@ -8,11 +8,11 @@
 #include "common/engine.h"
 #include "common/files.h"
 #include "common/lines.h"
-#include "common/plan_file.h"
 #include "common/options.h"
 #include "jsonl/items.h"
 #include "base/limits.h"
 #include "base/input_file.h"
+#include "base/whole_file.h"
 #include "kernels_src/num.h"
 #include "plan/plan.h"
 #include "weights/safetensors.h"
@@ -209,7 +209,7 @@ static status run_all(calibration *self) {
     for (; self->added < self->items.count && self->runs[self->added].request.finish != VERBATIM_RUNNING; self->added++) {
       const verbatim_request *request = &self->runs[self->added].request;
       self->tokens_generated += request->token_count;
-      cli_engine_add(&self->engine, self->items.list[self->added].id, request);
+      TRY(cli_engine_add(&self->engine, self->items.list[self->added].id, request));
     }
     cli_engine_progress(&self->engine, self->added, self->items.count, self->tokens_generated, !busy);
   }
@@ -255,7 +255,7 @@ static status write_scales(const calibration *self) {
   good = fwrite(scales, sizeof *scales, self->layers, to) == self->layers && good;
   good = fclose(to) == 0 && good;
   for (int i = 0; good && i < 8; i++) bytes[i] = (char)(header_bytes >> (8 * i));
-  status result = good ? cli_plan_file_write(self->path, bytes, count) : FAIL(ERR_LIMIT, "calibrate: no memory");
+  status result = good ? whole_file_write(self->path, bytes, count) : FAIL(ERR_LIMIT, "calibrate: no memory");
   free(bytes);
   if (result == OK) printf("written        %s: scales of %u layers, from %u prompts\n", self->path, self->layers, self->items.count);
   return result;

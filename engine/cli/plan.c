@@ -4,6 +4,7 @@
  * file is written completely or not at all. Read next: common/plan_file.h, common/config.h, planner/planner.h. */
 #include "cli/cli.h"
 #include "base/base.h"
+#include "base/whole_file.h"
 #include "common/config.h"
 #include "common/files.h"
 #include "common/plan_file.h"
@@ -96,7 +97,7 @@ static status make(const plan_run *self, const char *deploy) {
   TRY(check_output(self));
   TRY(cli_stop_ids_note(self->model_dir, stop_ids));
   TRY(cli_plan_file_make(&source, &plan, &bytes));
-  status result = cli_plan_file_write(self->output, plan, bytes);
+  status result = whole_file_write(self->output, plan, bytes);
   if (result == OK && !self->quiet) {
     print_summary(stdout, plan);
     print_notes(stdout, plan);

@@ -9,6 +9,7 @@
 #include "common/files.h"
 #include "bench/probe_gpu.h"
 #include "base/clock.h"
+#include "base/whole_file.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -450,19 +451,13 @@ static void write_lines(probe *self, FILE *file, const char *name, const json_t 
 }
 
 static status write_list(probe *self, const char *path, const char *name, const json_t *list) {
-  char *temporary = malloc(strlen(path) + sizeof ".tmp");
-  if (!temporary) return FAIL(ERR_LIMIT, "no memory for %s", path);
-  sprintf(temporary, "%s.tmp", path);
-  FILE *file = fopen(temporary, "w");
-  bool is_bad = !file;
-  if (file) {
-    write_lines(self, file, name, list);
-    is_bad = ferror(file) != 0;
-    is_bad |= fclose(file) != 0;
-  }
-  const status result = is_bad || rename(temporary, path) != 0 ? FAIL(ERR_IO, "%s cannot be written", path) : OK;
-  if (result != OK) remove(temporary);
-  free(temporary);
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *file = open_memstream(&text, &bytes);
+  if (!file) return FAIL(ERR_LIMIT, "no memory for %s", path);
+  write_lines(self, file, name, list);
+  const status result = fclose(file) == 0 ? whole_file_write(path, text, bytes) : FAIL(ERR_LIMIT, "no memory for %s", path);
+  free(text);
   return result;
 }
 

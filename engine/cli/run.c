@@ -267,7 +267,7 @@ static status write_one(run *self, run_request *r) {
   if (r->item->answer && text) score(self, r->item, transcript_matches(text, bytes, r->item->answer));
   free(text);
   TRY(result);
-  cli_engine_add(&self->engine, name_of(r, name), &r->request);
+  TRY(cli_engine_add(&self->engine, name_of(r, name), &r->request));
   cli_trace_add(&r->trace, name, &r->request);
   TRY(cli_output_flush());
   return r->request.finish == VERBATIM_NONFINITE

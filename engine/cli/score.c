@@ -93,7 +93,6 @@ typedef struct score_run {
   uint32_t written;       /* number of leading items whose output is written */
   uint64_t tokens;        /* of finished requests */
   score_summary summary;
-  FILE *summary_file;
   const char *refused;    /* id of the item that the tokenizer or the engine refused */
 } score_run;
 
@@ -226,15 +225,16 @@ static status submit_all(score_run *self) {
 /* === Output ================================================================================================================= */
 
 /* Names a request after its item, followed by "#" and its number if the item has a list of continuations or several windows. */
-static void add_to_receipt(score_run *self, const score_item *item, const score_entry *entry) {
+static status add_to_receipt(score_run *self, const score_item *item, const score_entry *entry) {
   for (uint32_t k = 0; k < entry->request_count; k++) {
     const verbatim_request *request = &self->requests[entry->first_request + k];
     char name[NAME_BYTES_MAX];
     if (item->is_list || entry->request_count > 1) snprintf(name, sizeof name, "%s#%u", item->id, k);
     else snprintf(name, sizeof name, "%s", item->id);
-    cli_engine_add(&self->engine, name, request);
+    TRY(cli_engine_add(&self->engine, name, request));
     cli_trace_add(request->context, name, request);
   }
+  return OK;
 }
 
 /* *failed: the first of the item's requests that was not scored completely, or NULL. */
@@ -249,7 +249,7 @@ static status write_one(score_run *self, const score_item *item, const score_ent
     TRY(score_report_json(stdout, self->engine.info.numerics_id, item, self->results, requests, entry->request_count));
   else TRY(score_report_text(stdout, item, self->results));
   TRY(score_report_add(&self->summary, item, self->results));
-  add_to_receipt(self, item, entry);
+  TRY(add_to_receipt(self, item, entry));
   return cli_output_flush();
 }
 
@@ -280,15 +280,11 @@ static status write_finished(score_run *self, fail_cause *first) {
 static status write_summary(score_run *self) {
   char text[DIGEST_TEXT_BYTES], numerics[DIGEST_TEXT_BYTES];
   score_report_print(&self->summary, stderr);
-  if (!self->summary_file) return OK;
+  if (!self->options.summary_path) return OK;
   json_t *object = json_pack("{s:s, s:I, s:I, s:s, s:o}", "numerics_id", digest_text(self->engine.info.numerics_id, numerics), "items",
                              (json_int_t)self->items.count, "requests", (json_int_t)self->request_count, "receipt",
                              digest_text(self->engine.receipt_digest.bytes, text), "tasks", score_report_object(&self->summary));
-  bool good = object && json_dumpf(object, self->summary_file, JSON_INDENT(2)) == 0 && putc('\n', self->summary_file) != EOF;
-  json_decref(object);
-  good = fclose(self->summary_file) == 0 && good;
-  self->summary_file = NULL;
-  return good ? OK : FAIL(ERR_IO, "%s: could not be written completely; hint: is the disk full?", self->options.summary_path);
+  return cli_output_file(self->options.summary_path, object, JSON_INDENT(2));
 }
 
 /* === The run ================================================================================================================ */
@@ -323,8 +319,6 @@ static status score_steps(score_run *self) {
   TRY(submit_all(self));
   TRY(cli_trace_begin(&self->trace, &self->engine.info));
   TRY(cli_engine_begin(&self->engine, self->tokenizer));
-  if (summary_path && !(self->summary_file = fopen(summary_path, "wb")))
-    return FAIL(ERR_IO, "%s: cannot be written: %s", summary_path, strerror(errno));
   return score_all(self);
 }
 
@@ -345,7 +339,6 @@ static void close_score(score_run *self) {
   free(self->results);
   score_report_close(&self->summary);
   score_items_close(&self->items);
-  if (self->summary_file) fclose(self->summary_file);
   free(self->options.words);
   cli_config_close(&self->config);
 }

@@ -4,6 +4,7 @@
  * planner/print.h writes the text. */
 #include "cli/cli.h"
 #include "base/base.h"
+#include "common/output.h"
 #include "plan/plan.h"
 #include "planner/checks/check.h"
 #include "planner/print.h"
@@ -63,8 +64,7 @@ static status show(const show_options *o) {
   if (result == OK) print(o, view.header);
   if (result == OK && o->check && !o->json) printf("\nChecked: the plan is valid\n");
   plan_close(&view);
-  if (result == OK && fflush(stdout) != 0) return FAIL(ERR_IO, "the output cannot be written");
-  return result;
+  return result == OK ? cli_output_flush() : result;
 }
 
 int cli_show(int argc, char **argv) {

@@ -364,7 +364,7 @@ static status settle(verify_run *self, slot *s) {
   self->differing += !equal;
   self->done++;
   TRY(tell_one(self, s, equal));
-  cli_engine_add(&self->engine, s->record.id, &s->again);
+  TRY(cli_engine_add(&self->engine, s->record.id, &s->again));
   cli_trace_add(&s->trace, s->record.id, &s->again);
   drop_slot(s);
   return cli_output_flush();

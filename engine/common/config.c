@@ -7,6 +7,7 @@
 #include "base/spelling.h"
 #include "planner/deploy_config.h"
 #include "base/utf8.h"
+#include "base/whole_file.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -354,7 +355,7 @@ status cli_config_plan(const cli_config *self, const char *plan_path, const char
   TRY(cli_plan_file_check(plan_path, model_dir, false));
   char *deploy = cli_config_deploy(self);
   status result = make_plan(self, model_dir, deploy, &bytes, &byte_count);
-  if (result == OK) result = cli_plan_file_write(plan_path, bytes, byte_count);
+  if (result == OK) result = whole_file_write(plan_path, bytes, byte_count);
   if (result == OK && !quiet) fprintf(stderr, "%s: made from %s (%zu bytes)\n", plan_path, self->path, byte_count);
   free(deploy);
   free(bytes);

@@ -120,13 +120,14 @@ void cli_engine_progress(cli_engine *self, uint32_t done, uint32_t count, uint64
           (double)tokens / (seconds > 0 ? seconds : 1), terminal && !last ? "" : "\n");
 }
 
-void cli_engine_add(cli_engine *self, const char *name, const verbatim_request *request) {
+status cli_engine_add(cli_engine *self, const char *name, const verbatim_request *request) {
   int32_t stops[EOS_MAX + VERBATIM_STOP_IDS_MAX];
   uint32_t stop_count = verbatim_stop_ids(self->engine, request, stops);
-  receipt_add(&self->receipt, name, request, stops, stop_count);
+  TRY(receipt_add(&self->receipt, name, request, stops, stop_count));
   self->done.requests++;
   self->done.prompt_tokens += request->prompt_count;
   self->done.generated_tokens += request->token_count;
+  return OK;
 }
 
 status cli_engine_end(cli_engine *self) {

@@ -67,8 +67,8 @@ status cli_engine_continue(cli_engine *self, const tokenizer *t, uint32_t count)
 /* Prints a progress line with these numbers on stderr when one is due: rarely, but always at the end (`last`). */
 void cli_engine_progress(cli_engine *self, uint32_t done, uint32_t count, uint64_t tokens, bool last);
 
-/* Adds a finished request to the receipt under this name. */
-void cli_engine_add(cli_engine *self, const char *name, const verbatim_request *request);
+/* Adds a finished request to the receipt under this name. Fails as receipt_add does. */
+status cli_engine_add(cli_engine *self, const char *name, const verbatim_request *request);
 
 /* Ends the receipt, prints its digest on stderr and writes --stats. */
 status cli_engine_end(cli_engine *self);

@@ -1,9 +1,11 @@
 /* common/output.c - see common/output.h. A progress line is rewritten in place with a carriage return. */
 #include "common/output.h"
 #include "base/clock.h"
+#include "base/whole_file.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,6 +30,17 @@ status cli_output_json(json_t *object, size_t flags) {
   bool is_written = json_dumpf(object, stdout, flags) == 0 && putchar('\n') != EOF;
   json_decref(object);
   return is_written ? OK : unwritten();
+}
+
+status cli_output_file(const char *path, json_t *object, size_t flags) {
+  char *text = object ? json_dumps(object, flags) : NULL;
+  size_t count = text ? strlen(text) : 0;
+  json_decref(object);
+  if (!text) return FAIL(ERR_LIMIT, "%s: no memory", path);
+  text[count] = '\n'; /* in place of the NUL */
+  status result = whole_file_write(path, text, count + 1);
+  free(text);
+  return result;
 }
 
 status cli_output_flush(void) { return fflush(stdout) == 0 && !ferror(stdout) ? OK : unwritten(); }

@@ -18,6 +18,9 @@ void cli_output_plain(FILE *to, const char *text);
 /* Prints one object and a line feed, with jansson's flags; takes ownership of it. NULL: ERR_LIMIT. ERR_IO. */
 status cli_output_json(json_t *object, size_t flags);
 
+/* Writes one object and a line feed to a file, whole or not at all; takes ownership of it. NULL: ERR_LIMIT. ERR_IO. */
+status cli_output_file(const char *path, json_t *object, size_t flags);
+
 /* Checks that everything printed was written. ERR_IO. */
 status cli_output_flush(void);
 

@@ -1,4 +1,4 @@
-/* common/plan_file.c - see common/plan_file.h. Reads the inputs, calls the planner, writes the file. */
+/* common/plan_file.c - see common/plan_file.h. Reads the inputs, calls the planner. */
 #include "common/plan_file.h"
 #include "common/files.h"
 #include "base/limits.h"
@@ -6,11 +6,9 @@
 #include "planner/planner.h"
 #include "planner/profile_shipped.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define PATH_BYTES_MAX 4096
 
@@ -59,27 +57,3 @@ status cli_plan_file_check(const char *path, const char *model_dir, bool force) 
   return FAIL(ERR_USAGE, "%s exists and is not a plan; hint: --force replaces it", path);
 }
 
-static status write_bytes(int descriptor, const char *path, const char *bytes, size_t count) {
-  while (count > 0) {
-    ssize_t written = write(descriptor, bytes, count);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    bytes += written;
-    count -= (size_t)written;
-  }
-  if (fsync(descriptor) != 0) return FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-  return OK;
-}
-
-status cli_plan_file_write(const char *path, const void *bytes, size_t byte_count) {
-  char temporary[PATH_BYTES_MAX];
-  int length = snprintf(temporary, sizeof temporary, "%s.tmp.%ld", path, (long)getpid());
-  if (length < 0 || (size_t)length >= sizeof temporary) return FAIL(ERR_USAGE, "%s: the path is too long", path);
-  int descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
-  if (descriptor < 0) return FAIL(ERR_IO, "%s: cannot be created: %s", temporary, strerror(errno));
-  status result = write_bytes(descriptor, temporary, bytes, byte_count);
-  if (close(descriptor) != 0 && result == OK) result = FAIL(ERR_IO, "%s: cannot be written: %s", temporary, strerror(errno));
-  if (result == OK && rename(temporary, path) != 0) result = FAIL(ERR_IO, "%s: cannot be replaced: %s", path, strerror(errno));
-  if (result != OK) unlink(temporary);
-  return result;
-}

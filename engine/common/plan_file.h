@@ -18,7 +18,4 @@ status cli_plan_file_make(const cli_plan_file_source *source, void **bytes, size
 /* Checks whether the path may be written: without force only a plan is replaced, and never a file of the model. ERR_USAGE, ERR_IO. */
 status cli_plan_file_check(const char *path, const char *model_dir, bool force);
 
-/* Writes under a temporary name first, so that a reader never sees half a plan. */
-status cli_plan_file_write(const char *path, const void *bytes, size_t byte_count);
-
 #endif

@@ -1,5 +1,6 @@
 /* common/stats.c - see common/stats.h. Owns the wording and the JSON; every figure comes from verbatim_describe or from the caller. */
 #include "common/stats.h"
+#include "common/output.h"
 #include "base/digest.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -112,9 +113,5 @@ status cli_stats_write(const char *path, const verbatim_info *info, const cli_st
                            rate((double)tokens, run->seconds));
   json_t *root = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "numerics_id", digest_text(info->numerics_id, digits), "device", info->device,
                            "start", stages_json(info), "memory", memory_json(info), "run", work, "steps", counters_json(&run->counters));
-  status result = root ? OK : FAIL(ERR_LIMIT, "no memory for the figures of --stats");
-  if (root && json_dump_file(root, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) != 0)
-    result = FAIL(ERR_IO, "%s: cannot be written", path);
-  json_decref(root);
-  return result;
+  return cli_output_file(path, root, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 }

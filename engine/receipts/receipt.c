@@ -1,6 +1,7 @@
-/* receipt.c - see receipt.h. Each line is built in memory, added to a digest and written at once. The digests of the request lines are
- * summed, so their order does not matter. */
+/* receipt.c - see receipt.h. Each line is built in memory, written at once and then added to the digests. The digests of the request lines
+ * are summed, so their order does not matter. */
 #include "receipts/receipt.h"
+#include "base/whole_file.h"
 #include "requests/request.h"
 #include "base/strbuf.h"
 #include <errno.h>
@@ -28,13 +29,14 @@ digest receipt_sum_end(const receipt_sum *self, const digest_state *head) {
 
 /* === Text =================================================================================================================== */
 
-/* Adds the line to a digest, unless state is NULL, and writes it. After a failed write nothing more is written, so that an incomplete
- * receipt never ends in a digest line. */
-static void write_line(receipt *self, strbuf *line, digest_state *state) {
-  if (state) digest_add(state, line->bytes, line->count);
-  if (line->failed) self->failed = true;
-  if (self->file && !self->failed && fwrite(line->bytes, 1, line->count, self->file) != line->count) self->failed = true;
+/* Writes the line whole or not at all. state: a digest that it is then added to, or NULL. */
+static status write_line(receipt *self, strbuf *line, digest_state *state) {
+  status result = line->failed ? FAIL(ERR_LIMIT, "receipt: no memory for a line") : OK;
+  if (result == OK && self->file) result = whole_file_append(fileno(self->file), self->path, line->bytes, line->count);
+  if (result == OK) digest_add(&self->written, line->bytes, line->count);
+  if (result == OK && state) digest_add(state, line->bytes, line->count);
   strbuf_close(line);
+  return result;
 }
 
 static void put_digest(strbuf *to, const char *key, const uint8_t *bytes) {
@@ -75,11 +77,17 @@ static void put_machine(strbuf *to, const verbatim_info *info) {
   strbuf_addf(to, "]}}\n");
 }
 
+static void close_file(receipt *self) {
+  if (self->file) fclose(self->file);
+  self->file = NULL;
+}
+
 status receipt_begin(receipt *self, const char *path, const receipt_source *source) {
   const verbatim_info *info = source->info;
   strbuf line = {0}, *to = &line;
   *self = (receipt){.path = path};
   digest_start(&self->head);
+  digest_start(&self->written);
   if (path && !(self->file = fopen(path, "wb"))) return FAIL(ERR_IO, "receipt %s: cannot be written: %s", path, strerror(errno));
   strbuf_addf(to, "{\"verbatim_receipt\":%u,", RECEIPT_VERSION);
   put_digest(to, "numerics_id", info->numerics_id);
@@ -90,10 +98,13 @@ status receipt_begin(receipt *self, const char *path, const receipt_source *sour
   strbuf_addf(to, ",");
   put_digest(to, "tokenizer", source->tokenizer_digest);
   strbuf_addf(to, "}\n");
-  write_line(self, to, &self->head);
-  put_machine(to, info);
-  write_line(self, to, NULL);
-  return OK;
+  status result = write_line(self, to, &self->head);
+  if (result == OK) {
+    put_machine(to, info);
+    result = write_line(self, to, NULL);
+  }
+  if (result != OK) close_file(self);
+  return result;
 }
 
 /* === Requests =============================================================================================================== */
@@ -187,15 +198,15 @@ static void put_request(strbuf *to, const char *id, const verbatim_request *r, c
   strbuf_addf(to, "}\n");
 }
 
-void receipt_add(receipt *self, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
+status receipt_add(receipt *self, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
   strbuf line = {0};
   digest_state state;
   digest_start(&state);
   put_request(&line, id, r, stop_ids, stop_count);
-  write_line(self, &line, &state);
+  TRY(write_line(self, &line, &state));
   digest whole = digest_end(&state);
   receipt_sum_add(&self->sum, &whole);
-  if (self->file && fflush(self->file) != 0) self->failed = true;
+  return OK;
 }
 
 status receipt_line(const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count, char **line, size_t *bytes) {
@@ -212,22 +223,23 @@ void receipt_fault(receipt *self, const char *what) {
   strbuf_adds(&line, "{\"fault\":");
   put_string(&line, what, strlen(what));
   strbuf_adds(&line, "}\n");
-  write_line(self, &line, NULL);
-  fflush(self->file);
+  (void)write_line(self, &line, NULL); /* the run has failed, which its caller reports */
 }
 
 void receipt_abandon(receipt *self, const char *what) {
   receipt_fault(self, what);
-  if (self->file) fclose(self->file);
-  self->file = NULL;
+  close_file(self);
 }
 
 status receipt_end(receipt *self, digest *result) {
+  strbuf line = {0};
   *result = receipt_sum_end(&self->sum, &self->head);
-  if (!self->file) return self->failed ? FAIL(ERR_LIMIT, "receipt: no memory for a line") : OK;
-  char text[DIGEST_TEXT_BYTES];
-  if (!self->failed && fprintf(self->file, "{\"digest\":\"%s\"}\n", digest_text(result->bytes, text)) < 0) self->failed = true;
-  if (fclose(self->file) != 0) self->failed = true;
+  if (!self->file) return OK;
+  strbuf_adds(&line, "{");
+  put_digest(&line, "digest", result->bytes);
+  strbuf_adds(&line, "}\n");
+  status ended = write_line(self, &line, NULL);
+  if (fclose(self->file) != 0 && ended == OK) ended = FAIL(ERR_IO, "receipt %s: cannot be written: %s", self->path, strerror(errno));
   self->file = NULL;
-  return self->failed ? FAIL(ERR_IO, "receipt %s: could not be written completely; hint: is the disk full?", self->path) : OK;
+  return ended;
 }

@@ -23,11 +23,11 @@ void receipt_sum_add(receipt_sum *self, const digest *line);
 digest receipt_sum_end(const receipt_sum *self, const digest_state *head);
 
 typedef struct receipt {
-  FILE *file; /* NULL: digest only */
+  FILE *file; /* NULL: digest only. Written past its buffer, with whole_file_append */
   const char *path;
-  digest_state head; /* after the first line */
+  digest_state head;    /* after the first line */
+  digest_state written; /* of every byte of the file, the second line included */
   receipt_sum sum;
-  bool failed; /* a write failed or memory ran out; receipt_end reports it */
 } receipt;
 
 typedef struct receipt_source { /* the content of the first two lines */
@@ -35,12 +35,13 @@ typedef struct receipt_source { /* the content of the first two lines */
   const uint8_t *tokenizer_digest; /* NULL: prompts were ids     */
 } receipt_source;
 
-/* Creates the file (path NULL: none) and writes the first two lines. */
+/* Creates the file (path NULL: none) and writes the first two lines. ERR_IO, ERR_LIMIT: no memory. */
 status receipt_begin(receipt *self, const char *path, const receipt_source *source);
 
-/* Adds one finished request. Its line is in the file on return, so a killed run loses no finished request. id: any text; stop_ids: as
- * request_stop_ids returns them. */
-void receipt_add(receipt *self, const char *id, const verbatim_request *request, const int32_t *stop_ids, uint32_t stop_count);
+/* Adds one finished request. Its line is in the file on return, so a killed run loses no finished request. A line that cannot be written
+ * whole is not in the file and does not count, and the next one may follow. id: any text; stop_ids: as request_stop_ids returns them.
+ * ERR_IO, ERR_LIMIT: no memory. */
+status receipt_add(receipt *self, const char *id, const verbatim_request *request, const int32_t *stop_ids, uint32_t stop_count);
 
 /* One request line, with its line feed, as a new NUL-terminated text that the caller frees. ERR_LIMIT: no memory. */
 status receipt_line(const char *id, const verbatim_request *request, const int32_t *stop_ids, uint32_t stop_count, char **line,
@@ -54,7 +55,7 @@ const char *receipt_finish_name(enum verbatim_finish finish);
 void receipt_fault(receipt *self, const char *what);
 void receipt_abandon(receipt *self, const char *what);
 
-/* Writes the digest line, closes the file and returns the digest. ERR_IO: a write failed. ERR_LIMIT: no memory. */
+/* Writes the digest line, closes the file and returns the digest. ERR_IO: a write failed. */
 status receipt_end(receipt *self, digest *result);
 
 #endif

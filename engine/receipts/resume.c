@@ -29,6 +29,18 @@ static status sum_up(receipt_read *old, uint32_t count, receipt_sum *sum, uint64
   return OK;
 }
 
+/* The digest of the file's first `end` bytes. */
+static status digest_bytes(const char *path, uint64_t end, digest_state *state) {
+  char bytes[1 << 14];
+  FILE *file = fopen(path, "rb");
+  if (!file) return FAIL(ERR_IO, "receipt %s: cannot be opened: %s", path, strerror(errno));
+  digest_start(state);
+  for (size_t count; end && (count = fread(bytes, 1, (size_t)min_u64(end, sizeof bytes), file)) > 0; end -= count)
+    digest_add(state, bytes, count);
+  fclose(file);
+  return end == 0 ? OK : FAIL(ERR_IO, "receipt %s: cannot be read again", path);
+}
+
 status receipt_resume(receipt *self, const char *path, const receipt_source *source, uint32_t count) {
   receipt_read old = {0};
   receipt resumed;
@@ -40,6 +52,7 @@ status receipt_resume(receipt *self, const char *path, const receipt_source *sou
   if (result == OK && old.count < count) result = FAIL(ERR_FORMAT, "receipt %s: %u requests, expected %u", path, old.count, count);
   if (result == OK) result = sum_up(&old, count, &resumed.sum, &end);
   receipt_read_close(&old);
+  if (result == OK) result = digest_bytes(path, end, &resumed.written);
   TRY(result);
   resumed.path = path;
   resumed.file = fopen(path, "r+b");

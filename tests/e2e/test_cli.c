@@ -233,7 +233,7 @@ static void full_disk(void **state) {
   expect_error(3, "stdout", "$R --ids 1 2 3 --receipt r > /dev/full");
   expect(0, "", "head -1 r | grep -q verbatim_receipt && tail -1 r | grep -q '^{\"fault\":\"stdout' && ! grep -q '^{\"digest' r");
   expect_error(3, "stdout", "$R --ids 1 --output jsonl > /dev/full");
-  expect(3, "could not be written completely", "$R --ids 1 --receipt /dev/full");
+  expect(3, "/dev/full: cannot be written: No space left", "$R --ids 1 --receipt /dev/full");
   expect(3, "No space left", "$R --ids 1 --receipt r --logits /dev/full");
   expect(0, "", "tail -1 r | grep -q '^{\"digest'");
   static const char *const commands[] = {"version", "help", "show $P", "show $P --json", "plan $M -o q", "run --help"};

@@ -1,11 +1,11 @@
 /* eval/report/report.c - see eval/report/report.h. Writes the page's sections in order: a heading at the left, the content at the right.
  * All text that is not a literal of this file goes through eval/report/text.c; numbers are printed here. */
 #include "eval/report/report.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/whole_file.h"
 #include "eval/report/data.h"
 #include "eval/report/figure.h"
 #include "eval/report/items.h"
@@ -408,10 +408,13 @@ status eval_report_put(FILE *to, const json_t *manifest, const json_t *results) 
 }
 
 status eval_report_write(const char *path, const json_t *manifest, const json_t *results) {
-  FILE *file = fopen(path, "wb");
-  if (!file) return FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-  status result = eval_report_put(file, manifest, results);
-  bool is_bad = ferror(file) != 0;
-  if ((fclose(file) != 0 || is_bad) && result == OK) result = FAIL(ERR_IO, "%s: cannot be written", path);
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *to = open_memstream(&text, &bytes);
+  if (!to) return FAIL(ERR_LIMIT, "%s: no memory", path);
+  status result = eval_report_put(to, manifest, results);
+  if (fclose(to) != 0 && result == OK) result = FAIL(ERR_LIMIT, "%s: no memory", path);
+  if (result == OK) result = whole_file_write(path, text, bytes);
+  free(text);
   return result;
 }

@@ -228,7 +228,7 @@ static status write_item(eval_pass *self, const eval_run_task *task, uint32_t in
   for (uint32_t k = 0; k < request->request_count && result == OK; k++) {
     char name[EVAL_PASS_NAME_BYTES];
     eval_pass_name(task, index, k, request->request_count, name);
-    cli_engine_add(&self->engine, name, &request->requests[k]);
+    result = cli_engine_add(&self->engine, name, &request->requests[k]);
   }
   if (result == OK && (fwrite(text, 1, bytes, self->results) != bytes || fflush(self->results) != 0))
     result = FAIL(ERR_IO, "%s: cannot be written: %s", self->results_path, strerror(errno));

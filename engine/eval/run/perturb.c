@@ -3,9 +3,10 @@
 #include "common/files.h"
 #include "plan/plan.h"
 #include "base/input_file.h"
+#include "base/special_file.h"
+#include "base/whole_file.h"
 #include "planner/planner.h"
 #include "planner/profile_shipped.h"
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,14 +81,6 @@ static status describe(const char *base, const char *word, char *text) {
   return OK;
 }
 
-static status write_plan(const char *path, const void *bytes, size_t count) {
-  FILE *file = fopen(path, "wb");
-  if (!file) return FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-  bool good = fwrite(bytes, 1, count, file) == count;
-  good = fclose(file) == 0 && good;
-  return good ? OK : FAIL(ERR_IO, "%s: could not be written completely; hint: is the disk full?", path);
-}
-
 status eval_perturb_make(const char *base, const char *model_dir, const char *word, const char *path) {
   char deploy[DEPLOY_BYTES_MAX], config_path[PATH_BYTES_MAX], *config = NULL;
   size_t config_bytes = 0, bytes = 0;
@@ -104,7 +97,7 @@ status eval_perturb_make(const char *base, const char *model_dir, const char *wo
                                .profile = {profile_shipped[0].text, strlen(profile_shipped[0].text)}, .shipped = profile_shipped[0].name};
   status result = planner_make(&input, &plan_bytes, &bytes);
   if (result != OK) fail_prefix(word);
-  if (result == OK) result = write_plan(path, plan_bytes, bytes);
+  if (result == OK) result = whole_file_write(path, plan_bytes, bytes);
   free(plan_bytes);
   free(config);
   return result;

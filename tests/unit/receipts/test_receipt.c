@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "engine/receipts/receipt.h"
 #include "receipt_fixture.h"
@@ -15,7 +18,7 @@ static digest write_receipt(const char *path, const char *id, const fixture *m, 
   const receipt_source source = {.info = &FIXTURE_INFO, .tokenizer_digest = vocabulary};
   digest result;
   assert_int_equal(receipt_begin(&r, path, &source), OK);
-  receipt_add(&r, id, &m->request, FIXTURE_STOPS, 2);
+  assert_int_equal(receipt_add(&r, id, &m->request, FIXTURE_STOPS, 2), OK);
   assert_int_equal(receipt_end(&r, &result), OK);
   return result;
 }
@@ -150,7 +153,7 @@ static digest digest_of_all(const char *const ids[], uint32_t count, const verba
   digest result;
   fixture_make(&m);
   assert_int_equal(receipt_begin(&r, NULL, &source), OK);
-  for (uint32_t i = 0; i < count; i++) receipt_add(&r, ids[i], &m.request, FIXTURE_STOPS, 2);
+  for (uint32_t i = 0; i < count; i++) assert_int_equal(receipt_add(&r, ids[i], &m.request, FIXTURE_STOPS, 2), OK);
   assert_int_equal(receipt_end(&r, &result), OK);
   return result;
 }
@@ -218,18 +221,53 @@ static void unwritable(void **state) {
   fail_clear();
   assert_int_equal(receipt_begin(&r, "/nonexistent/receipt", &source), ERR_IO);
   if (access("/dev/full", W_OK) != 0) return;
+  fail_clear();
+  assert_int_equal(receipt_begin(&r, "/dev/full", &source), ERR_IO); /* a full disk is reported */
+}
+
+/* A line that did not fit is cut off and does not count; with room again the receipt goes on, and its digest is that of its lines. */
+static void goes_on_after_a_full_disk(void **state) {
+  (void)state;
+  char path[64], found[16384], end[64], text[DIGEST_TEXT_BYTES];
+  receipt r;
+  struct stat info;
+  struct rlimit before, limit;
   digest d;
   fixture m;
+  const receipt_source source = {.info = &FIXTURE_INFO};
   fixture_make(&m);
+  snprintf(path, sizeof path, "/tmp/verbatim-receipt-limit-%ld", (long)getpid());
+  assert_int_equal(receipt_begin(&r, path, &source), OK);
+  assert_int_equal(receipt_add(&r, "a", &m.request, FIXTURE_STOPS, 2), OK);
+  assert_int_equal(stat(path, &info), 0);
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, SIG_IGN);
+  limit = (struct rlimit){.rlim_cur = (rlim_t)info.st_size + 100, .rlim_max = before.rlim_max};
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
   fail_clear();
-  assert_int_equal(receipt_begin(&r, "/dev/full", &source), OK);
-  receipt_add(&r, "x", &m.request, FIXTURE_STOPS, 2);
-  assert_int_equal(receipt_end(&r, &d), ERR_IO); /* a full disk is reported */
+  assert_int_equal(receipt_add(&r, "lost", &m.request, FIXTURE_STOPS, 2), ERR_IO);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  off_t cut = info.st_size;
+  assert_int_equal(stat(path, &info), 0);
+  assert_int_equal(info.st_size, cut);
+  assert_int_equal(receipt_add(&r, "b", &m.request, FIXTURE_STOPS, 2), OK);
+  assert_int_equal(receipt_end(&r, &d), OK);
+  FILE *file = fopen(path, "rb");
+  assert_non_null(file);
+  found[fread(found, 1, sizeof found - 1, file)] = 0;
+  fclose(file);
+  unlink(path);
+  snprintf(end, sizeof end, "{\"digest\":\"%s\"}\n", digest_text(d.bytes, text));
+  assert_string_equal(found + strlen(found) - strlen(end), end);
+  assert_true(strstr(found, "\n{\"id\":\"a\"") && strstr(found, "}\n{\"id\":\"b\"") && !strstr(found, "lost"));
+  const char *const ids[] = {"b", "a"};
+  assert_memory_equal(digest_of_all(ids, 2, &FIXTURE_INFO).bytes, d.bytes, DIGEST_BYTES);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(text), cmocka_unit_test(everything_counts), cmocka_unit_test(faults),
                                      cmocka_unit_test(order_and_machine_do_not_count), cmocka_unit_test(sums_carry),
-                                     cmocka_unit_test(faults_of_any_bytes), cmocka_unit_test(unwritable)};
+                                     cmocka_unit_test(faults_of_any_bytes), cmocka_unit_test(unwritable),
+                                     cmocka_unit_test(goes_on_after_a_full_disk)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
