@@ -115,6 +115,7 @@ def python_checks(builddir):
     parts = {  # file -> [name of the check, class, its requirement]
         "deploy": [("deploy", "Files", lacks_yaml), ("deploy_server", "Server", lacks_yaml),
                    ("deploy_unit", "Unit", lambda: lacks_programs("systemd-analyze") or lacks_yaml())],
+        "full_disk": [("full_disk", "Limits", None), ("full_disk_tmpfs", "Disks", lacks_mount)],
         "guides": [("guides", "Guides", None), ("guide_serving", "Serving", lacks_curl), ("guide_openai", "OpenAI", lacks_venv)],
         "install": [("install", "", lambda: lacks_programs("pkg-config"))],
         "lm_eval": [("lm_eval", "", lacks_venv)],
@@ -169,6 +170,14 @@ def lacks_curl():
         return "curl is not installed"
     found = subprocess.run(["curl", "--help", "all"], capture_output=True, text=True, check=False).stdout
     return "" if "--json" in found else "curl has no --json: 7.82 or later"
+
+
+def lacks_mount():
+    with tempfile.TemporaryDirectory() as folder:
+        if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False).returncode != 0:
+            return "no file system can be mounted: not root"
+        subprocess.run(["umount", folder], check=True)
+    return ""
 
 
 def lacks_clang():

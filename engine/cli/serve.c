@@ -11,7 +11,9 @@
 #include "common/stop_ids.h"
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/whole_file.h"
 #include "serve/http.h"
+#include "serve/journal.h"
 #include "serve/metrics.h"
 #include "serve/queue.h"
 #include "text/tokenizer.h"
@@ -78,6 +80,7 @@ typedef struct server {
   tokenizer *tokenizer;
   chat *chat;
   FILE *access_log;
+  serve_journal journal;
   serve_metrics metrics;
   serve_queue *queue;
   serve_http *http;
@@ -146,9 +149,12 @@ static status open_engine(server *self, const sigset_t *ours) {
   return result;
 }
 
-static void on_finished(void *context, const char *name, const verbatim_request *engine_request) {
+static status on_finished(void *context, const char *name, const verbatim_request *engine_request) {
   server *self = context;
-  cli_engine_add(&self->engine, name, engine_request);
+  serve_journal_begin(&self->journal);
+  status result = cli_engine_add(&self->engine, name, engine_request);
+  serve_journal_end(&self->journal, SERVE_JOURNAL_RECEIPT, result);
+  return result;
 }
 
 /* Every connection takes one descriptor. */
@@ -197,7 +203,7 @@ static status open_http(server *self) {
     .queue = self->queue, .metrics = &self->metrics,
     .labels = {.model_name = o->name, .numerics_id = self->numerics_id, .plan_digest = self->plan_digest, .device = info->device,
                .kv_pages = info->kv_pages, .started_at = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec},
-    .access_log = self->access_log};
+    .journal = &self->journal};
   allow_descriptors(o->connections_max);
   return serve_http_open(&self->http, &config, self->url, sizeof self->url);
 }
@@ -206,10 +212,9 @@ static status tell_ready(server *self) {
   const char *path = self->options.ready_file;
   if (!self->engine.quiet) fprintf(stderr, "serving %s on %s\n", self->options.name, self->url);
   if (!path) return OK;
-  FILE *file = fopen(path, "wb");
-  bool good = file && fprintf(file, "%s\n", self->url) > 0;
-  if (file) good = fclose(file) == 0 && good;
-  return good ? OK : FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+  char line[URL_BYTES + 2];
+  int bytes = snprintf(line, sizeof line, "%s\n", self->url);
+  return whole_file_write(path, line, (size_t)bytes);
 }
 
 /* === Service ================================================================================================================ */
@@ -218,6 +223,7 @@ static status tell_ready(server *self) {
 static void serve_for(server *self, uint32_t milliseconds, uint32_t *signal_count) {
   struct signalfd_siginfo signal;
   serve_http_run(self->http, self->signals, milliseconds);
+  serve_journal_try(&self->journal);
   while (read(self->signals, &signal, sizeof signal) == (ssize_t)sizeof signal) ++*signal_count;
 }
 
@@ -281,6 +287,8 @@ static status serve_steps(server *self, const sigset_t *ours) {
   self->engine.config.text = true;
   TRY(open_engine(self, ours));
   TRY(cli_engine_begin(&self->engine, self->tokenizer));
+  serve_journal_set(&self->journal, SERVE_JOURNAL_RECEIPT, self->engine.receipt.file, self->engine.receipt_path);
+  serve_journal_set(&self->journal, SERVE_JOURNAL_LOG, self->access_log, self->options.access_log);
   TRY(open_queue(self));
   TRY(open_http(self));
   status result = serve_until_told(self);
@@ -316,6 +324,7 @@ int cli_serve(int argc, char **argv) {
                  .options = {.host = "127.0.0.1", .port = 8000, .waiting_max = 1024, .connections_max = 1024, .client_seconds = 30,
                              .drain_seconds = 30, .body_bytes_max = 32u << 20, .request_bytes_max = 1u << 30}};
   serve_metrics_open(&self.metrics);
+  serve_journal_open(&self.journal);
   self.options.words = calloc((size_t)argc + 1, sizeof *self.options.words);
   status result = self.options.words ? parse_arguments(&self, argc, argv) : FAIL(ERR_LIMIT, "no memory");
   if (result == OK && self.config.dump) result = cli_config_dump(&self.config, stdout);
@@ -326,6 +335,7 @@ int cli_serve(int argc, char **argv) {
   chat_close(self.chat);
   tokenizer_close(self.tokenizer);
   serve_metrics_close(&self.metrics);
+  serve_journal_close(&self.journal);
   if (self.access_log && self.access_log != stdout) fclose(self.access_log);
   if (self.signals >= 0) close(self.signals);
   free(self.options.words);

@@ -139,10 +139,10 @@ static void put_tokens(const serve_request *request, serve_text *line) {
 
 /* Writes one line of JSON, whatever bytes the client has sent. */
 static void log_reply(const exchange *x, bool whole) {
-  FILE *to = x->server->config.access_log;
+  serve_journal *to = x->server->config.journal;
   serve_text line = {0};
   struct timespec now;
-  if (!to) return;
+  if (!serve_journal_has_log(to)) return;
   clock_gettime(CLOCK_REALTIME, &now);
   strbuf_addf(&line, "{\"time\":%.6f,\"id\":\"%s\",\"method\":", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec, x->id);
   serve_text_string(&line, x->method, strlen(x->method));
@@ -152,7 +152,7 @@ static void log_reply(const exchange *x, bool whole) {
                  x->http_status, clock_seconds() - x->began, x->arrived_bytes, x->reply_bytes, whole ? "true" : "false");
   if (x->state >= QUEUED && x->request && !x->is_in_queue) put_tokens(x->request, &line);
   strbuf_addf(&line, "}\n");
-  if (!line.failed) fwrite(line.bytes, 1, line.count, to), fflush(to);
+  if (!line.failed) serve_journal_log(to, line.bytes, line.count);
   strbuf_close(&line);
 }
 
@@ -275,7 +275,8 @@ static void send_metrics(exchange *x) {
 static void send_health(exchange *x) {
   serve_text none = {0};
   fail_clear();
-  bool good = !x->server->is_draining && serve_queue_failure(x->server->config.queue) == OK;
+  bool good = !x->server->is_draining && serve_queue_failure(x->server->config.queue) == OK &&
+              serve_journal_is_good(x->server->config.journal);
   send_text(x, good ? 200 : 503, &none, NULL);
 }
 

@@ -4,10 +4,10 @@
  * the engine. Read next: enum exchange_state in http.c, serve/connections.h, serve/router.h, serve/queue.h. */
 #ifndef VERBATIM_SERVE_HTTP_H
 #define VERBATIM_SERVE_HTTP_H
-#include <stdio.h>
 #include "base/base.h"
 #include "serve/request.h"
 #include "serve/router.h"
+#include "serve/journal.h"
 #include "serve/metrics.h"
 #include "serve/queue.h"
 
@@ -24,7 +24,7 @@ typedef struct serve_http_config { /* what it points to outlives the server */
   serve_queue *queue;
   serve_metrics *metrics;
   serve_metrics_labels labels;
-  FILE *access_log;         /* a line of JSON for each reply; null: none */
+  serve_journal *journal;   /* its access log gets a line of JSON for each reply */
 } serve_http_config;
 
 /* Listens when this returns, and writes the address to url: "http://127.0.0.1:8000". ERR_USAGE, ERR_IO, ERR_LIMIT. */

@@ -150,25 +150,40 @@ static void end_ask(serve_queue *self, serve_ticket *t) {
   pthread_mutex_unlock(&self->mutex);
 }
 
-/* Records the request and its times, and marks it finished in the request. */
-static void end_request(serve_queue *self, serve_ticket *t, uint32_t index, double now) {
+/* Records the request for its receipt. False: that failed, and so has the HTTP request. */
+static bool record(serve_queue *self, serve_ticket *t, const serve_choice *choice) {
+  char name[SERVE_REQUEST_NAME_BYTES];
+  serve_fault fault = {.http_status = 500, .type = "server_error", .code = "receipt_not_written"};
+  fail_clear();
+  if (self->config.on_finished(self->config.context, serve_request_name(choice, name), &choice->engine_request) == OK) return true;
+  snprintf(fault.message, sizeof fault.message, "the answer was computed, but its receipt could not be written: %.400s", fail_text());
+  fail_clear();
+  serve_request_fail(t->request, &fault);
+  return false;
+}
+
+/* Records the request and its times, and marks it finished in the request. False: its line of the receipt could not be written. */
+static bool end_request(serve_queue *self, serve_ticket *t, uint32_t index, double now) {
   serve_choice *choice = &t->request->choices[index];
   const verbatim_request *engine_request = &choice->engine_request;
   serve_place *place = &t->places[index];
+  bool recorded = true;
   place->is_over = true;
   t->unfinished--;
   if (place->is_submitted) {
-    char name[SERVE_REQUEST_NAME_BYTES];
     serve_metrics_finish(self->config.metrics, engine_request->finish);
     serve_metrics_add(self->config.metrics, SERVE_COUNT_PROMPT_TOKENS, engine_request->prompt_count);
     serve_metrics_measure(self->config.metrics, SERVE_TIME_REQUEST, now - t->arrived_at);
     if (engine_request->token_count > 1)
       serve_metrics_measure(self->config.metrics, SERVE_TIME_PER_TOKEN, (now - place->first_at) / (engine_request->token_count - 1));
-    self->config.on_finished(self->config.context, serve_request_name(choice, name), engine_request);
+    recorded = record(self, t, choice);
   }
   serve_request_finished(choice);
   t->is_new_to_show = true;
+  return recorded;
 }
+
+static void end_early(serve_queue *self, serve_ticket *t, const serve_fault *fault);
 
 static void examine(serve_queue *self, serve_ticket *t, double now) {
   for (uint32_t i = 0; i < t->request->choice_count && t->unfinished; i++) {
@@ -182,7 +197,7 @@ static void examine(serve_queue *self, serve_ticket *t, double now) {
     if (engine_request->token_count > place->tokens)
       serve_metrics_add(self->config.metrics, SERVE_COUNT_GENERATED_TOKENS, engine_request->token_count - place->tokens);
     place->tokens = engine_request->token_count;
-    if (engine_request->finish != VERBATIM_RUNNING) end_request(self, t, i, now);
+    if (engine_request->finish != VERBATIM_RUNNING && !end_request(self, t, i, now)) end_early(self, t, NULL);
   }
 }
 
@@ -197,7 +212,7 @@ static void examine_all(serve_queue *self) {
   }
 }
 
-/* Ends the unfinished requests of a request. fault: the error for its client; null: the client has left. */
+/* Ends the unfinished requests of a request. fault: the error for its client; null: it has one, or the client has left. */
 static void end_early(serve_queue *self, serve_ticket *t, const serve_fault *fault) {
   double now = clock_seconds();
   serve_request *request = t->request;
@@ -205,7 +220,7 @@ static void end_early(serve_queue *self, serve_ticket *t, const serve_fault *fau
   for (uint32_t i = 0; i < request->choice_count; i++) {
     if (t->places[i].is_over) continue;
     if (t->places[i].is_submitted) (void)verbatim_cancel(self->config.engine, &request->choices[i].engine_request);
-    end_request(self, t, i, now);
+    (void)end_request(self, t, i, now);
   }
 }
 

@@ -20,8 +20,8 @@ typedef struct serve_queue_config {
   uint32_t waiting_max; /* engine requests accepted beyond these       */
   uint64_t bytes_max;   /* memory of all accepted requests and of bodies that are being read */
   /* Called on the queue's thread for every request that the engine accepted, when it finishes and before its client can see the end of
-   * the reply. */
-  void (*on_finished)(void *context, const char *name, const verbatim_request *engine_request);
+   * the reply. Where it fails the HTTP request ends with an error that has the recorded text. */
+  status (*on_finished)(void *context, const char *name, const verbatim_request *engine_request);
   void *context;
 } serve_queue_config;
 

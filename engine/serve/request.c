@@ -261,14 +261,13 @@ static bool measure(const serve_model *m, serve_request *request, uint64_t *outp
 
 /* === Progress =============================================================================================================== */
 
-static void advance(serve_choice *choice, uint64_t text_bytes, bool is_finished) {
+static void advance(serve_choice *choice, bool is_finished) {
   serve_request *request = choice->request;
   pthread_mutex_lock(&request->mutex);
   bool is_new = !choice->finished, is_last;
   if (is_new) {
     choice->tokens_ready = choice->engine_request.token_count;
     choice->scores_ready = choice->engine_request.score_count;
-    choice->text_ready += text_bytes;
     choice->finished = is_finished;
     request->finished_count += is_finished;
   }
@@ -277,9 +276,10 @@ static void advance(serve_choice *choice, uint64_t text_bytes, bool is_finished)
   if (is_new && request->on_progress && (request->stream || is_last)) request->on_progress(request);
 }
 
+/* The last token is published by serve_request_finished: its client must not see it before it is recorded. */
 static void on_token(verbatim_request *engine_request, uint32_t index) {
   (void)index;
-  advance(engine_request->context, 0, engine_request->finish != VERBATIM_RUNNING);
+  if (engine_request->finish == VERBATIM_RUNNING) advance(engine_request->context, false);
 }
 
 /* The token that made the text final follows in a call of its own. */
@@ -291,7 +291,7 @@ static void on_text(verbatim_request *engine_request, const char *text, size_t b
   pthread_mutex_unlock(&choice->request->mutex);
 }
 
-void serve_request_finished(serve_choice *choice) { advance(choice, 0, true); }
+void serve_request_finished(serve_choice *choice) { advance(choice, true); }
 
 void serve_request_fail(serve_request *request, const serve_fault *fault) {
   pthread_mutex_lock(&request->mutex);

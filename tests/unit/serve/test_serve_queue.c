@@ -32,6 +32,7 @@ static struct {
   uint32_t polls, submits;
   uint32_t refuse_at; /* the number of the submission that is refused; 0: none */
   bool breaks;      /* the next step fails */
+  bool is_full;     /* no request can be recorded */
   verbatim_request *inside[64];
   uint32_t count;
   char events[EVENTS][128]; /* the events, in order */
@@ -181,11 +182,12 @@ const char *serve_request_name(const serve_choice *choice, char name[SERVE_REQUE
 static void on_progress(serve_ticket *t) { note_now("progress", t->request->id); }
 static void on_left(serve_ticket *t) { note_now("left", t->request->id); }
 
-static void on_finished(void *context, const char *name, const verbatim_request *engine_request) {
+static status on_finished(void *context, const char *name, const verbatim_request *engine_request) {
   char what[32];
   (void)context;
   snprintf(what, sizeof what, "finish%d", (int)engine_request->finish);
   note_now(what, name);
+  return made.is_full ? FAIL(ERR_IO, "the receipt is full") : OK;
 }
 
 /* Request number `index`, which is its name, with that many choices of that many tokens. */
@@ -204,7 +206,7 @@ static enum serve_admission ask_for(uint32_t index, uint32_t choices, uint32_t t
 static int begin(void **state) {
   (void)state;
   made.leave = made.polls = made.submits = made.refuse_at = made.count = made.event_count = 0;
-  made.breaks = false;
+  made.breaks = made.is_full = false;
   memset(&metrics, 0, sizeof metrics);
   serve_metrics_open(&metrics);
   const serve_queue_config config = {.metrics = &metrics, .active_max = PLACES, .waiting_max = WAITING, .bytes_max = BYTES,
@@ -332,6 +334,24 @@ static void memory_is_bounded_until_it_is_given_back(void **state) {
   assert_true(gauge(SERVE_GAUGE_BYTES) == 0);
 }
 
+/* The reply is an error as soon as one of its requests is not recorded; the others of the reply end, and the next request is served. */
+static void what_is_not_recorded_fails(void **state) {
+  (void)state;
+  made.is_full = true;
+  assert_int_equal(ask_for(0, 1, 1, 100, false), SERVE_ADMITTED);
+  allow(1);
+  wait_for("left 0", 1);
+  assert_true(requests[0].request.failed);
+  assert_int_equal(requests[0].request.fault.http_status, 500);
+  assert_string_equal(requests[0].request.fault.code, "receipt_not_written");
+  assert_non_null(strstr(requests[0].request.fault.message, "the receipt is full"));
+  made.is_full = false;
+  assert_int_equal(ask_for(1, 1, 1, 100, false), SERVE_ADMITTED);
+  allow(1);
+  wait_for("left 1", 1);
+  assert_false(requests[1].request.failed);
+}
+
 static void cancelling_ends_one_and_leaves_the_others(void **state) {
   (void)state;
   for (uint32_t i = 0; i < 3; i++) assert_int_equal(ask_for(i, 1, i == 1 ? 1000 : 4, 100, i == 1), SERVE_ADMITTED);
@@ -414,6 +434,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(a_streams_progress_is_told_once_a_step, begin, end),
     cmocka_unit_test_setup_teardown(what_waits_is_bounded, begin, end),
     cmocka_unit_test_setup_teardown(memory_is_bounded_until_it_is_given_back, begin, end),
+    cmocka_unit_test_setup_teardown(what_is_not_recorded_fails, begin, end),
     cmocka_unit_test_setup_teardown(cancelling_ends_one_and_leaves_the_others, begin, end),
     cmocka_unit_test_setup_teardown(what_the_engine_refuses_is_told, begin, end),
     cmocka_unit_test_setup_teardown(draining_finishes_and_stopping_tells, begin, end),
