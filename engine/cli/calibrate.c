@@ -229,13 +229,14 @@ static status take_scales(const calibration *self, float *scales) {
 }
 
 /* Writes the header, padded to a multiple of 8 bytes, after the field for its size. */
-static void write_header(const calibration *self, FILE *to) {
-  char id[DIGEST_TEXT_BYTES], weights[DIGEST_TEXT_BYTES];
+static void write_header(const calibration *self, const float *scales, FILE *to) {
+  char id[DIGEST_TEXT_BYTES], weights[DIGEST_TEXT_BYTES], data[DIGEST_TEXT_BYTES];
+  const digest of_scales = digest_of(scales, self->layers * sizeof *scales);
   uint64_t tokens = 0;
   for (uint32_t i = 0; i < self->items.count; i++) tokens += self->runs[i].request.prompt_count;
   fprintf(to, "%8s{\"__metadata__\":{\"made_by\":\"verbatim calibrate\",\"numerics_id\":\"%s\",\"weights\":\"%s\",\"prompts\":\"%u\","
-          "\"prompt_tokens\":\"%" PRIu64 "\"}", "", digest_text(self->engine.info.numerics_id, id),
-          digest_text(self->engine.info.weights_digest, weights), self->items.count, tokens);
+          "\"prompt_tokens\":\"%" PRIu64 "\",\"" SAFETENSORS_DATA_DIGEST "\":\"%s\"}", "", digest_text(self->engine.info.numerics_id, id),
+          digest_text(self->engine.info.weights_digest, weights), self->items.count, tokens, digest_text(of_scales.bytes, data));
   for (uint32_t i = 0; i < self->layers; i++)
     fprintf(to, ",\"" SCALE_NAME "\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%u,%u]}", i, 4 * i, 4 * i + 4);
   putc('}', to);
@@ -249,7 +250,7 @@ static status write_scales(const calibration *self) {
   TRY(take_scales(self, scales));
   FILE *to = open_memstream(&bytes, &count);
   if (!to) return FAIL(ERR_LIMIT, "calibrate: no memory");
-  write_header(self, to);
+  write_header(self, scales, to);
   bool good = ferror(to) == 0;
   const uint64_t header_bytes = (uint64_t)ftell(to) - 8;
   good = fwrite(scales, sizeof *scales, self->layers, to) == self->layers && good;

@@ -2,6 +2,7 @@
 #include "weights/safetensors.h"
 #include "base/json_text.h"
 #include "base/input_file.h"
+#include "base/digest.h"
 #include "base/special_file.h"
 #include "base/limits.h"
 #include <dirent.h>
@@ -125,6 +126,17 @@ static status check_cover(const mapped_file *file, safetensor *tensors, uint32_t
   return OK;
 }
 
+/* Files that this program writes say what their data are: a flipped bit of a scale would give other outputs. */
+static status check_data(const mapped_file *file, const uint8_t *data, uint64_t data_bytes) {
+  const json_t *stated = json_object_get(json_object_get(file->header, "__metadata__"), SAFETENSORS_DATA_DIGEST);
+  char text[DIGEST_TEXT_BYTES];
+  if (!stated) return OK;
+  const digest found = digest_of(data, (size_t)data_bytes);
+  if (json_is_string(stated) && strcmp(json_string_value(stated), digest_text(found.bytes, text)) == 0) return OK;
+  return FAIL(ERR_MISMATCH, "%s: its data do not have the digest that its header states: the file is damaged; hint: write it again",
+              file->name);
+}
+
 static status room_for(safetensors *set, size_t more) {
   if (more > TENSORS_MAX || set->tensor_count + more > TENSORS_MAX)
     return FAIL(ERR_LIMIT, "safetensors: more than %u tensors", TENSORS_MAX);
@@ -170,6 +182,7 @@ static status read_header(safetensors *set, mapped_file *file) {
     count++;
   }
   TRY(check_cover(file, set->tensors + first, count, data, data_bytes));
+  TRY(check_data(file, data, data_bytes));
   set->tensor_count += count;
   return OK;
 }

@@ -10,6 +10,7 @@
 
 #define SAFETENSORS_RANK_MAX 8u
 #define SAFETENSORS_FILES_MAX 4096u
+#define SAFETENSORS_DATA_DIGEST "verbatim_data" /* key of __metadata__: the digest of the bytes after the header, checked if it is there */
 #define SAFETENSORS_KV_SCALES "kv_scales.safetensors" /* read with the model's files if it stands next to them */
 
 typedef struct safetensor {

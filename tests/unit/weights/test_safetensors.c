@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "engine/base/digest.h"
 #include "engine/weights/safetensors.h"
 
 #define FILE_MAX 4096
@@ -339,12 +340,45 @@ static void other_shapes_are_not_stacks(void **state) {
   assert_non_null(strstr(fail_text(), "x.experts.0.down_proj.weight"));
 }
 
+/* Data whose digest the header states: every flipped bit and every cut is refused, or leaves the same numbers under the same names. */
+static void stated_data_are_checked(void **state) {
+  (void)state;
+  char header[512], text[DIGEST_TEXT_BYTES];
+  const uint8_t data[8] = {0, 1, 2, 3, 4, 5, 6, 7}; /* as `make` writes them */
+  const digest stated = digest_of(data, sizeof data);
+  snprintf(header, sizeof header, "{\"__metadata__\":{\"made_by\":\"x\",\"" SAFETENSORS_DATA_DIGEST "\":\"%s\"},\"layers.0.k_scale\":{\"dtype\":"
+           "\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"layers.1.k_scale\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+           digest_text(stated.bytes, text));
+  file_bytes f = make(header, sizeof data);
+  assert_int_equal(view(f.bytes, f.count), OK);
+  uint32_t accepted = 0;
+  for (size_t bit = 0; bit < 8 * f.count; bit++) {
+    safetensors *set = NULL;
+    f.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    fail_clear();
+    if (safetensors_view(&set, f.bytes, f.count) == OK) {
+      const safetensor *first = safetensors_find(set, "layers.0.k_scale"), *second = safetensors_find(set, "layers.1.k_scale");
+      accepted++;
+      if (first) assert_memory_equal(first->data, data, 4); /* another name is a scale that is missing, which is refused by name */
+      if (second) assert_memory_equal(second->data, data + 4, 4);
+      safetensors_close(set);
+    }
+    f.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+  }
+  assert_true(accepted > 0); /* the control: the other texts of the header */
+  for (size_t count = 0; count < f.count; count++) assert_int_not_equal(view(f.bytes, count), OK);
+  f.bytes[f.count - 1] ^= 1;
+  assert_int_equal(view(f.bytes, f.count), ERR_MISMATCH);
+  assert_non_null(strstr(fail_text(), "do not have the digest"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(damaged_headers), cmocka_unit_test(header_sizes),
                                      cmocka_unit_test(every_cut), cmocka_unit_test(every_flip), cmocka_unit_test(deep_nesting),
                                      cmocka_unit_test(shards), cmocka_unit_test(shards_without_index_are_named),
                                      cmocka_unit_test(a_link_that_leads_nowhere_is_no_absent_file),
                                      cmocka_unit_test(scales_lie_beside_the_model), cmocka_unit_test(stacked_experts),
+                                     cmocka_unit_test(stated_data_are_checked),
                                      cmocka_unit_test(other_shapes_are_not_stacks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
