@@ -50,6 +50,13 @@ status whole_file_prepare(const char *path, const void *bytes, size_t count, cha
   return result;
 }
 
+status whole_file_commit(const char *path, const char *temporary) {
+  if (rename(temporary, path) == 0) return OK;
+  status result = unwritten(path, errno);
+  unlink(temporary);
+  return result;
+}
+
 status whole_file_write(const char *path, const void *bytes, size_t count) {
   char temporary[WHOLE_FILE_PATH_BYTES_MAX];
   struct stat info;
@@ -58,10 +65,7 @@ status whole_file_write(const char *path, const void *bytes, size_t count) {
     return descriptor < 0 ? unwritten(path, errno) : write_and_close(descriptor, path, bytes, count, false);
   }
   TRY(whole_file_prepare(path, bytes, count, temporary));
-  if (rename(temporary, path) == 0) return OK;
-  status result = unwritten(path, errno);
-  unlink(temporary);
-  return result;
+  return whole_file_commit(path, temporary);
 }
 
 /* === At the end of a file =================================================================================================== */

@@ -13,8 +13,10 @@
  * one. The temporary file is removed on error. A pipe or device is written directly. ERR_IO, ERR_USAGE: the path is too long. */
 status whole_file_write(const char *path, const void *bytes, size_t count);
 
-/* The first half of whole_file_write: the temporary file, its name written to `temporary`; the caller renames or removes it. */
+/* The two halves of whole_file_write for a path that is no pipe or device: the temporary file, its name written to `temporary`, then its
+ * renaming. The caller removes a temporary file that it does not commit. */
 status whole_file_prepare(const char *path, const void *bytes, size_t count, char temporary[WHOLE_FILE_PATH_BYTES_MAX]);
+status whole_file_commit(const char *path, const char *temporary);
 
 /* Writes the bytes at the end of an open file, past any buffer of stdio. On error what was written of them is cut off again, where the
  * file can be truncated. path: for the message. ERR_IO. */

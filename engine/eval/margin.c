@@ -105,8 +105,9 @@ eval_margin eval_margin_read(const json_t *object) {
   json_int_t place = json_integer_value(at);
   eval_margin m = {.logprob = number_in(object, "logprob"), .probability = number_in(object, "probability"),
                    .ulps = number_in(object, "ulps")};
-  m.at = place > 0 && place < UINT32_MAX ? (uint32_t)place : 0;
-  m.known = m.ulps >= 0 && isfinite(m.ulps) && json_is_integer(at);
+  m.at = place >= 0 && place < UINT32_MAX ? (uint32_t)place : 0;
+  m.known = m.ulps >= 0 && isfinite(m.ulps) && m.logprob >= 0 && isfinite(m.logprob) && m.probability >= 0 && m.probability <= 1 &&
+            json_is_integer(at) && place >= 0 && place < UINT32_MAX;
   return m;
 }
 

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define COUNT_MOST (INT64_C(1) << 53) /* binary64 holds every count up to here */
+
 static status no_memory(void) { return FAIL(ERR_LIMIT, "results: no memory"); }
 
 static status put(json_t *line, const char *key, json_t *value) {
@@ -181,7 +183,7 @@ status eval_results_text(const json_t *line, char **text, size_t *bytes) {
 
 /* === Reading lines ========================================================================================================== */
 
-static status wrong(const char *key) { return FAIL(ERR_FORMAT, "results: \"%s\": a value of another kind than expected", key); }
+static status wrong(const char *key) { return FAIL(ERR_FORMAT, "results: \"%s\": a value of another kind or range than expected", key); }
 
 static status read_flag(const json_t *line, const char *key, double *out) {
   const json_t *value = json_object_get(line, key);
@@ -192,7 +194,7 @@ static status read_flag(const json_t *line, const char *key, double *out) {
 
 static status read_count(const json_t *line, const char *key, double *out) {
   const json_t *value = json_object_get(line, key);
-  if (!json_is_integer(value) || json_integer_value(value) < 1) return wrong(key);
+  if (!json_is_integer(value) || json_integer_value(value) < 1 || json_integer_value(value) > COUNT_MOST) return wrong(key);
   *out = (double)json_integer_value(value);
   return OK;
 }
@@ -202,7 +204,7 @@ static status read_whole(const json_t *line, eval_sample *out) {
   const json_t *logprob = json_object_get(line, "logprob");
   out->is_left_out = out->is_failed;
   if (out->is_failed) return OK;
-  if (!json_is_number(logprob) && !json_is_null(logprob)) return wrong("logprob");
+  if (!json_is_null(logprob) && !(json_is_number(logprob) && json_number_value(logprob) <= 0)) return wrong("logprob");
   for (size_t m = 0; m < ARRAY_LEN(under); m++) {
     out->over[m] = json_is_null(logprob) ? (double)INFINITY : -json_number_value(logprob);
     TRY(read_count(line, under[m], &out->under[m]));
@@ -211,11 +213,13 @@ static status read_whole(const json_t *line, eval_sample *out) {
 }
 
 status eval_results_sample(const json_t *line, eval_kind kind, eval_subset_names *subsets, eval_sample *out) {
-  eval_sample built = {.is_failed = json_object_get(line, "failed") != NULL, .under = {1, 1, 1, 1}};
-  const json_t *share = json_object_get(line, "share");
+  const json_t *share = json_object_get(line, "share"), *failed = json_object_get(line, "failed"), *margin = json_object_get(line, "margin");
+  const char *nonfinite = receipt_finish_name(VERBATIM_NONFINITE);
+  eval_sample built = {.is_failed = failed != NULL, .under = {1, 1, 1, 1}};
+  if (failed && (!json_is_string(failed) || strcmp(json_string_value(failed), nonfinite) != 0)) return wrong("failed");
   if (kind == EVAL_PERPLEXITY) TRY(read_whole(line, &built));
   else if (kind == EVAL_GENERATE && share) {
-    if (!json_is_real(share)) return wrong("share");
+    if (!json_is_real(share) || json_real_value(share) < 0 || json_real_value(share) > 1) return wrong("share");
     built.over[0] = json_real_value(share);
   } else if (kind == EVAL_GENERATE) TRY(read_flag(line, "correct", &built.over[0]));
   else {
@@ -224,7 +228,8 @@ status eval_results_sample(const json_t *line, eval_kind kind, eval_subset_names
   }
   built.is_judged = kind != EVAL_PERPLEXITY;
   built.is_right = json_is_true(json_object_get(line, kind == EVAL_CHOICE ? "acc" : "correct"));
-  built.margin = eval_margin_read(json_object_get(line, "margin"));
+  built.margin = eval_margin_read(margin);
+  if (margin && !built.margin.known) return wrong("margin");
   TRY(eval_metric_subset(subsets, json_string_value(json_object_get(line, "subset")), &built.subset));
   *out = built;
   return OK;

@@ -33,7 +33,7 @@ digest receipt_sum_end(const receipt_sum *self, const digest_state *head) {
 static status write_line(receipt *self, strbuf *line, digest_state *state) {
   status result = line->failed ? FAIL(ERR_LIMIT, "receipt: no memory for a line") : OK;
   if (result == OK && self->file) result = whole_file_append(fileno(self->file), self->path, line->bytes, line->count);
-  if (result == OK) digest_add(&self->written, line->bytes, line->count);
+  if (result == OK) digest_add(&self->written, line->bytes, line->count), self->bytes += line->count;
   if (result == OK && state) digest_add(state, line->bytes, line->count);
   strbuf_close(line);
   return result;

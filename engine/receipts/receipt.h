@@ -27,6 +27,7 @@ typedef struct receipt {
   const char *path;
   digest_state head;    /* after the first line */
   digest_state written; /* of every byte of the file, the second line included */
+  uint64_t bytes;       /* of the file */
   receipt_sum sum;
 } receipt;
 

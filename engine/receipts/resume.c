@@ -54,6 +54,7 @@ status receipt_resume(receipt *self, const char *path, const receipt_source *sou
   receipt_read_close(&old);
   if (result == OK) result = digest_bytes(path, end, &resumed.written);
   TRY(result);
+  resumed.bytes = end;
   resumed.path = path;
   resumed.file = fopen(path, "r+b");
   if (resumed.file && ftruncate(fileno(resumed.file), (off_t)end) == 0 && fseeko(resumed.file, 0, SEEK_END) == 0) {

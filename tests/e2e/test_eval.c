@@ -229,6 +229,13 @@ static void same_bytes(void **state) {
        "head -50 ev/results.jsonl > a && test $(diff a ev3/results.jsonl | grep -c '^<') = 1");
 }
 
+/* Python: flips a bit, drawn from a seed, of a file. */
+#define FLIP "python3 -c \"import random\n" \
+             "def flip(path, seed):\n" \
+             "  draw, data = random.Random(seed), bytearray(open(path, 'rb').read())\n" \
+             "  data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)\n" \
+             "  open(path, 'wb').write(data)\n"
+
 /* === Resuming =============================================================================================================== */
 
 static void goes_on(void **state) {
@@ -239,16 +246,23 @@ static void goes_on(void **state) {
              "ls ev2/manifest.json 2> /dev/null; $E ev2 --resume --batch 3 > out 2> err && " SAME_AS_EV, 1 + 2 * i);
     must(command);
   }
-  size_t bytes = 0, receipt_bytes = 0;
-  free(read_text("ev/results.jsonl", &bytes));
+  /* ev5: every item is complete, and there was no room for the end of the receipt */
+  size_t receipt_bytes = 0;
   free(read_text("ev/receipt", &receipt_bytes));
+  snprintf(command, sizeof command, "rm -rf ev5; prlimit --fsize=%zu $E ev5", receipt_bytes - 1);
+  expect(3, "ev5/receipt: cannot be written", command);
+  must("test -s ev5/results.progress && test $(wc -l < ev5/results.progress) = $(wc -l < ev/results.jsonl)");
   uint64_t seed = 20261122;
   for (uint32_t i = 0; i < LOSSES; i++) { /* each file ends anywhere, independently, as after a loss of power */
-    snprintf(command, sizeof command, "rm -rf ev2; cp -r ev ev2 && truncate -s %llu ev2/results.jsonl && truncate -s %llu ev2/receipt && "
-             "sed -i '/manifest_digest/s/\"[0-9a-f]*\",/null,/' ev2/manifest.json && python3 -c \"import json; m = "
-                 "json.load(open('ev2/manifest.json')); "
-             "m['outcome'] = None; json.dump(m, open('ev2/manifest.json', 'w'))\" && $E ev2 --resume > out 2> err && " SAME_AS_EV,
-             (unsigned long long)(random_next(&seed) % (bytes + 1)), (unsigned long long)(random_next(&seed) % (receipt_bytes + 1)));
+    snprintf(command, sizeof command, "rm -rf ev2; cp -r ev5 ev2; set -- %u %u %u; for f in results.jsonl receipt results.progress; do "
+             "truncate -s $(($(stat -c %%s ev2/$f) * $1 / 1000)) ev2/$f; shift; done; $E ev2 --resume > out 2> err && " SAME_AS_EV,
+             (unsigned)(random_next(&seed) % 1001), (unsigned)(random_next(&seed) % 1001), (unsigned)(random_next(&seed) % 1001));
+    must(command);
+  }
+  for (uint32_t i = 0; i < LOSSES + 1; i++) { /* a bit anywhere: of the second line of the receipt, too */
+    static const char *const names[] = {"results.jsonl", "receipt", "results.progress"};
+    snprintf(command, sizeof command, "rm -rf ev2; cp -r ev5 ev2; " FLIP "flip('ev2/%s', %llu)\" && $E ev2 --resume > out 2> err && " SAME_AS_EV
+             " && cmp -n 900 ev5/receipt ev2/receipt", names[i % 3], (unsigned long long)random_next(&seed));
     must(command);
   }
   /* interrupted between its start and its end, wherever these are on this computer */
@@ -260,10 +274,28 @@ static void goes_on(void **state) {
   expect(8, "tasks[0].count: 50, 3", "$E ev2 --resume --limit 3");
   must("$E ev2 --resume > out 2>&1 && " SAME_AS_EV);
   expect(2, "is not empty", "mkdir -p full && touch full/x && $E full");
-  must("rm -rf ev2; cp -r ev ev2 && $E ev2 --resume > out 2>&1 && " SAME_AS_EV); /* nothing is left to do */
-  /* the control: a line that does not match its tokens is computed again, with all lines after it */
-  must("sed -i '30s/\"chain\":\"..../\"chain\":\"0000/' ev2/results.jsonl && ! cmp -s ev/results.jsonl ev2/results.jsonl && "
-       "$E ev2 --resume > out 2>&1 && " SAME_AS_EV);
+}
+
+/* A finished run is never rewritten: what was altered since is refused, and what was not keeps its bytes. */
+static void a_finished_run_stays(void **state) {
+  (void)state;
+  static const char *const names[] = {"results.jsonl", "receipt", "manifest.json"};
+  char command[1024];
+  uint64_t seed = 77;
+  must("rm -rf ev2; cp -pr ev ev2 && $E ev2 --resume > out 2> err && diff -r ev ev2 && test ! ev2/manifest.json -nt ev/manifest.json && "
+       "$E ev2 --resume --output-format json > out && grep -q '\"results_digest\"' out");
+  for (uint32_t i = 0; i < LOSSES + 1; i++) {
+    const char *name = names[i % 3];
+    snprintf(command, sizeof command, "rm -rf ev2; cp -r ev ev2; " FLIP "flip('ev2/%s', %llu)\" && cp -r ev2 ev6 && "
+             "{ $E ev2 --resume > out 2> err; code=$?; diff -r ev2 ev6 && rm -rf ev6 && case $code in 4|8) ;; 0) test %s != results.jsonl "
+             "&& grep -q $(grep -o 'manifest [0-9a-f]*' told) out;; *) false; esac; }", name, (unsigned long long)random_next(&seed), name);
+    must("rm -rf ev6; $E ev --resume > told 2> err");
+    must(command);
+  }
+  expect(8, "results.jsonl: its digest is",
+         "rm -rf ev2; cp -r ev ev2; sed -i '30s/\"chain\":\"..../\"chain\":\"0000/' ev2/results.jsonl; $E ev2 --resume");
+  expect(4, "its end is missing", "rm -rf ev2; cp -r ev ev2; sed -i '$d' ev2/receipt; $E ev2 --resume");
+  must("rm -rf ev2; cp -r ev ev2 && rm ev2/report.html && $E ev2 --resume > out 2>&1 && cmp ev/report.html ev2/report.html");
 }
 
 /* === Replay ================================================================================================================= */
@@ -411,7 +443,8 @@ static void refused(void **state) {
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(equals_run_and_score), cmocka_unit_test(chats), cmocka_unit_test(tells_flip_risk), cmocka_unit_test(same_bytes),
-      cmocka_unit_test(goes_on), cmocka_unit_test(replays), cmocka_unit_test(perturbs), cmocka_unit_test(guards_its_folder),
+      cmocka_unit_test(goes_on), cmocka_unit_test(a_finished_run_stays),
+      cmocka_unit_test(replays), cmocka_unit_test(perturbs), cmocka_unit_test(guards_its_folder),
       cmocka_unit_test(waits_for_no_pipe), cmocka_unit_test(shows_keys_plainly), cmocka_unit_test(refused)};
   char path[E2E_PATH_MAX];
   e2e_begin(argc, argv);

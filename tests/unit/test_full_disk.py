@@ -22,7 +22,6 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILDDIR = "build"
 MODEL = os.path.join(ROOT, "tests/tiny")
-TASK = os.path.join(ROOT, "tests/examples/count.yaml")
 ERR_IO = 3
 DISK_BYTES = 1 << 20
 SECONDS = 60
@@ -35,7 +34,7 @@ SCORE = ["score", "PLAN", "MODEL", "--jsonl", "ITEMS", "--quiet"]
 VERIFY = ["verify", "RECEIPT", "PLAN", "MODEL", "--quiet"]
 CALIBRATE = ["calibrate", "PLAN", "OWN", "--jsonl", "PROMPTS", "--quiet", "--force"]
 BENCH = ["bench", "PLAN", "--op", "lm_head", "--rows", "1", "--quiet"]
-EVAL = ["eval", TASK, "--plan", "PLAN", "--model", "MODEL", "--quiet", "--limit", "6"]
+EVAL = ["eval", "TASK", "--plan", "PLAN", "--model", "MODEL", "--quiet"]
 SERVE = ["serve", "PLAN", "MODEL", "--port", "0", "--quiet"]
 OUTPUTS = [
     ("plan", WHOLE, ["plan", "MODEL", "--quiet", "--force", "-o", "OUT"]),
@@ -76,11 +75,14 @@ class Inputs:
     def __init__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="verbatim-full-disk-")
         self.words = {"MODEL": MODEL}
-        for name in ("PLAN", "PROMPTS", "ITEMS", "RECEIPT", "TRACE", "DEPLOY", "OTHER", "OWN", "EVAL"):
+        for name in ("PLAN", "PROMPTS", "ITEMS", "RECEIPT", "TRACE", "DEPLOY", "OTHER", "OWN", "EVAL", "TASK", "LINES"):
             self.words[name] = os.path.join(self.folder.name, name.lower())
         self.write("PROMPTS", "".join('{"id": "%d", "prompt": "add: %d+1="}\n' % (i, i) for i in range(8)))
         self.write("ITEMS", "".join('{"id": "%d", "context": "add: %d+1=", "continuation": "2"}\n' % (i, i) for i in range(8)))
         self.write("DEPLOY", "model: %s\nmax-num-seqs: 8\nmax-model-len: 256\nmax-num-batched-tokens: 64\n" % MODEL)
+        line = '{"prompt": "count: X in XX%sX =", "choices": ["1", "2", "3"], "answer": 2}\n'
+        self.write("LINES", "".join(line % ("O" * i) for i in range(9)))
+        self.write("TASK", "name: few\nkind: choice\nitems: lines\n")
         shutil.copytree(MODEL, self.words["OWN"])
         self.ok("plan", "MODEL", "--config", "DEPLOY", "-o", "PLAN", "--quiet")
         self.ok(*RUN, "--receipt", "RECEIPT", "--trace", "TRACE", "--trace-values", "audit:layer=0,position=0")

@@ -1,7 +1,7 @@
 /* eval/run/pass.c - see eval/run/pass.h. Order: signals, encoding, continuing an earlier pass, the loop over steps. */
 #include "eval/run/pass.h"
-#include "common/lines.h"
 #include "base/clock.h"
+#include "base/whole_file.h"
 #include "eval/results.h"
 #include "jsonl/nonfinite.h"
 #include "receipts/read.h"
@@ -96,14 +96,6 @@ status eval_pass_open(eval_pass *self, const eval_tasks *tasks, const tokenizer 
 
 /* === Continuing an earlier pass ============================================================================================= */
 
-typedef struct reader { /* reads the files that an earlier pass left */
-  eval_pass *pass;
-  receipt_read receipt;
-  uint64_t bytes;      /* of complete lines that agree with the receipt */
-  uint32_t requests;
-  bool is_over;        /* the remaining items run again */
-} reader;
-
 static status keep_sample(eval_pass *self, const eval_run_task *task, uint32_t index, const json_t *line) {
   eval_score *score = &self->scores[task - self->tasks->list];
   TRY(eval_results_sample(line, task->task.kind, &score->subsets, &score->samples[index]));
@@ -118,17 +110,18 @@ static bool has_chain(const json_t *line, uint32_t index, const verbatim_request
   return chain && strcmp(chain, digest_text(request->chain, text)) == 0;
 }
 
-/* Whether the line is the next item's and the receipt has its requests. */
-static bool is_next(reader *self, const eval_run_task *task, uint32_t index, const eval_request *request, const json_t *line) {
+/* Whether the line is the item's and the receipt has its requests, from number `first` on. */
+static bool is_of_item(receipt_read *old, uint32_t first, const eval_run_task *task, uint32_t index, const eval_request *request,
+                       const json_t *line) {
   const char *name = json_string_value(json_object_get(line, "task")), *id = json_string_value(json_object_get(line, "id"));
   if (!name || !id || strcmp(name, task->task.name) != 0 || strcmp(id, task->items.list[index].id) != 0) return false;
   if (json_array_size(json_object_get(line, "requests")) != request->request_count) return false;
-  if (self->requests + request->request_count > self->receipt.count) return false;
+  if (first + request->request_count > old->count) return false;
   for (uint32_t k = 0; k < request->request_count; k++) {
     receipt_record record = {0};
     char expected[EVAL_PASS_NAME_BYTES];
     eval_pass_name(task, index, k, request->request_count, expected);
-    if (receipt_read_get(&self->receipt, self->requests + k, &record) != OK) return false;
+    if (receipt_read_get(old, first + k, &record) != OK) return false;
     bool same = strcmp(record.id, expected) == 0 && has_chain(line, k, &record.request);
     receipt_read_drop(&record);
     if (!same) return false;
@@ -136,72 +129,81 @@ static bool is_next(reader *self, const eval_run_task *task, uint32_t index, con
   return true;
 }
 
-static status take_line(void *context, char *text, size_t bytes, uint32_t number) {
-  reader *self = context;
-  eval_pass *pass = self->pass;
-  json_t *line = NULL;
-  if (self->is_over || pass->written == pass->tasks->item_count || number != pass->written + 1) {
-    self->is_over = true;
-    return OK;
+/* Takes the samples of the items that were kept; *requests: their number. Their lines have the bytes that were written, so one that does
+ * not belong here means that somebody has put other files into the folder. */
+static status take_lines(eval_pass *self, receipt_read *old, char *text, size_t bytes, uint32_t *requests) {
+  for (char *end, *at = text; self->written < self->kept.items; at = end + 1) {
+    uint32_t index;
+    if (self->written == self->tasks->item_count || !(end = memchr(at, '\n', bytes - (size_t)(at - text)))) break;
+    const eval_run_task *task = eval_tasks_find(self->tasks, self->written, &index);
+    const eval_request *request = &self->requests[self->written];
+    json_t *line = json_loadb(at, (size_t)(end - at), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+    bool good = line && is_of_item(old, *requests, task, index, request, line);
+    status result = good ? keep_sample(self, task, index, line) : OK;
+    json_decref(line);
+    TRY(result);
+    if (!good) break;
+    *requests += request->request_count;
+    self->written++;
   }
-  uint32_t index;
-  const eval_run_task *task = eval_tasks_find(pass->tasks, pass->written, &index);
-  const eval_request *request = &pass->requests[pass->written];
-  line = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
-  if (line && is_next(self, task, index, request, line) && keep_sample(pass, task, index, line) == OK) {
-    self->bytes += bytes + 1;
-    self->requests += request->request_count;
-    pass->written++;
-  } else self->is_over = true;
-  fail_clear(); /* unreadable items are computed again */
-  json_decref(line);
-  return OK;
+  if (self->written == self->kept.items) return OK;
+  return FAIL(ERR_MISMATCH, "%s: line %" PRIu64 " is not of this evaluation; hint: name a new folder", self->results_path,
+              self->written + 1);
 }
 
-/* Drops a last line without a line feed, which was not written completely. */
-static status drop_torn_line(const char *path) {
+static status cut_file(const char *path, uint64_t bytes) {
+  return truncate(path, (off_t)bytes) == 0 ? OK : FAIL(ERR_IO, "%s: cannot be truncated: %s", path, strerror(errno));
+}
+
+/* Cuts the files of an earlier pass off after the items that are complete and undamaged. */
+static status read_earlier(eval_pass *self, uint32_t *requests) {
   char *text = NULL;
   size_t bytes = 0;
-  TRY(eval_tasks_read(path, UINT64_MAX, &text, &bytes));
-  size_t whole = bytes;
-  while (whole && text[whole - 1] != '\n') whole--;
+  receipt_read old = {0};
+  TRY(eval_progress_read(&self->kept, self->progress_path, self->results_path, self->receipt_path));
+  if (self->kept.is_damaged)
+    fprintf(stderr, "verbatim: %s: item %" PRIu64 " does not have the digest that was recorded: it and all after it are computed again\n",
+            self->results_path, self->kept.items + 1);
+  if (self->kept.items == 0) return OK;
+  TRY(cut_file(self->results_path, self->kept.results_bytes));
+  TRY(cut_file(self->receipt_path, self->kept.receipt_bytes));
+  TRY(cut_file(self->progress_path, self->kept.own_bytes));
+  TRY(eval_tasks_read(self->results_path, UINT64_MAX, &text, &bytes));
+  status result = receipt_read_open(&old, self->receipt_path);
+  if (result == OK) result = take_lines(self, &old, text, bytes, requests);
+  receipt_read_close(&old);
   free(text);
-  return whole == bytes || truncate(path, (off_t)whole) == 0 ? OK : FAIL(ERR_IO, "%s: cannot be truncated: %s", path, strerror(errno));
+  return result;
 }
 
-static status read_earlier(eval_pass *self, reader *r) {
-  struct stat info;
-  if (stat(self->results_path, &info) != 0 || stat(self->receipt_path, &info) != 0 || info.st_size == 0) return OK;
-  if (receipt_read_open(&r->receipt, self->receipt_path) != OK && r->receipt.count == 0) { /* it has no complete request */
-    fail_clear();
-    return OK;
-  }
-  fail_clear();
-  TRY(drop_torn_line(self->results_path));
-  return cli_lines_read(self->results_path, take_line, r);
+static status open_file(const char *path, FILE **out) {
+  *out = fopen(path, "ab");
+  return *out ? OK : FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
 }
 
 static status open_outputs(eval_pass *self, bool resume) {
-  reader r = {.pass = self};
-  status result = resume ? read_earlier(self, &r) : OK;
-  receipt_read_close(&r.receipt);
-  TRY(result);
+  uint32_t requests = 0;
+  eval_progress_start(&self->kept);
+  if (resume) TRY(read_earlier(self, &requests));
   self->resumed = self->submitted = self->written;
   self->engine.receipt_path = self->receipt_path;
-  TRY(cli_engine_continue(&self->engine, self->tokenizer, r.requests));
-  self->results = fopen(self->results_path, resume ? "ab" : "wb");
-  if (self->results && ftruncate(fileno(self->results), (off_t)r.bytes) == 0) return OK;
-  return FAIL(ERR_IO, "%s: cannot be written: %s", self->results_path, strerror(errno));
+  TRY(cli_engine_continue(&self->engine, self->tokenizer, requests));
+  TRY(open_file(self->results_path, &self->results));
+  TRY(open_file(self->progress_path, &self->progress_file));
+  if (self->kept.items) return OK;
+  TRY(cut_file(self->results_path, 0));
+  return cut_file(self->progress_path, 0);
 }
 
 /* === Items ================================================================================================================== */
 
-static void sync_outputs(eval_pass *self, bool now) {
+static status sync_outputs(eval_pass *self, bool now) {
   double time = clock_seconds();
-  if (!now && time - self->synced < SYNC_SECONDS) return;
+  if (!now && time - self->synced < SYNC_SECONDS) return OK;
   self->synced = time;
-  (void)fsync(fileno(self->results));
-  if (self->engine.receipt.file) (void)fsync(fileno(self->engine.receipt.file));
+  if (fsync(fileno(self->results)) == 0 && fsync(fileno(self->engine.receipt.file)) == 0 && fsync(fileno(self->progress_file)) == 0)
+    return OK;
+  return FAIL(ERR_IO, "%s: cannot be written: %s", self->results_path, strerror(errno));
 }
 
 static void note_failure(eval_pass *self, const eval_run_task *task, uint32_t index, const eval_request *request) {
@@ -214,7 +216,7 @@ static void note_failure(eval_pass *self, const eval_run_task *task, uint32_t in
   }
 }
 
-/* Requests first: the run could not continue after a line whose requests are missing. */
+/* The item's progress comes last: the item is complete when its line is there. */
 static status write_item(eval_pass *self, const eval_run_task *task, uint32_t index, eval_request *request) {
   const eval_results_item from = {.task = &task->task, .item = &task->items.list[index], .request = request, .judge = task->judge,
                                   .tokenizer = self->tokenizer, .index = index};
@@ -230,8 +232,10 @@ static status write_item(eval_pass *self, const eval_run_task *task, uint32_t in
     eval_pass_name(task, index, k, request->request_count, name);
     result = cli_engine_add(&self->engine, name, &request->requests[k]);
   }
-  if (result == OK && (fwrite(text, 1, bytes, self->results) != bytes || fflush(self->results) != 0))
-    result = FAIL(ERR_IO, "%s: cannot be written: %s", self->results_path, strerror(errno));
+  if (result == OK) result = whole_file_append(fileno(self->results), self->results_path, text, bytes);
+  const receipt *paper = &self->engine.receipt;
+  if (result == OK)
+    result = eval_progress_add(&self->kept, self->progress_file, self->progress_path, text, bytes, &paper->written, paper->bytes);
   free(text);
   TRY(result);
   note_failure(self, task, index, request);
@@ -252,8 +256,7 @@ static status write_finished(eval_pass *self) {
     const eval_run_task *task = eval_tasks_find(self->tasks, self->written, &index);
     TRY(name_item(write_item(self, task, index, &self->requests[self->written]), task, index));
   }
-  sync_outputs(self, false);
-  return OK;
+  return sync_outputs(self, false);
 }
 
 static status submit_item(eval_pass *self, const eval_run_task *task, eval_request *request) {
@@ -305,15 +308,16 @@ static status run(eval_pass *self, bool resume) {
     fprintf(stderr, "%" PRIu64 " of %" PRIu64 " %s are complete already\n", self->resumed, self->tasks->item_count, self->what);
   self->started = self->synced = clock_seconds();
   TRY(ask_all(self));
-  sync_outputs(self, true);
+  TRY(sync_outputs(self, true));
   FILE *results = self->results;
   self->results = NULL;
-  if (fclose(results) != 0) return FAIL(ERR_IO, "%s: could not be written completely; hint: is the disk full?", self->results_path);
+  if (fclose(results) != 0) return FAIL(ERR_IO, "%s: cannot be written: %s", self->results_path, strerror(errno));
   return self->is_interrupted ? OK : cli_engine_end(&self->engine);
 }
 
 status eval_pass_run(eval_pass *self, const char *folder, const char *name, const char *receipt_name, bool resume) {
   if (snprintf(self->results_path, sizeof self->results_path, "%s/%s.jsonl", folder, name) >= (int)sizeof self->results_path ||
+      snprintf(self->progress_path, sizeof self->progress_path, "%s/%s.progress", folder, name) >= (int)sizeof self->progress_path ||
       snprintf(self->receipt_path, sizeof self->receipt_path, "%s/%s", folder, receipt_name) >= (int)sizeof self->receipt_path)
     return FAIL(ERR_USAGE, "%s: the path is too long", folder);
   return run(self, resume);
@@ -330,6 +334,7 @@ void eval_pass_close(eval_pass *self) {
   free(self->requests);
   free(self->scores);
   if (self->results) fclose(self->results);
+  if (self->progress_file) fclose(self->progress_file);
   if (self->is_holding) sigprocmask(SIG_SETMASK, &self->signals, NULL);
   *self = (eval_pass){0};
 }

@@ -1,13 +1,14 @@
 /* eval/run/pass.h - runs all items of all tasks through one engine: writes lines of results and a receipt, and collects samples for scores.
  *
  * Lines are written in the order of items, as items end, so the files on disk are always a prefix of the final ones. An interrupted pass
- * continues after its last complete item. Read next: eval/run/tasks.h, eval/results.h, receipts/resume.h. */
+ * continues after the last item whose progress holds. Read next: eval/run/tasks.h, eval/run/progress.h, eval/results.h. */
 #ifndef VERBATIM_EVAL_PASS_H
 #define VERBATIM_EVAL_PASS_H
 #include <signal.h>
 #include <stdio.h>
 #include "base/base.h"
 #include "common/engine.h"
+#include "eval/run/progress.h"
 #include "eval/run/tasks.h"
 #include "eval/request.h"
 #include "eval/metric.h"
@@ -23,8 +24,9 @@ typedef struct eval_pass { /* zeroed: closed */
   const char *what;            /* for the progress line: "items" */
   eval_request *requests;              /* [item_count] */
   eval_score *scores;          /* [task count] */
-  FILE *results;
-  char results_path[EVAL_PASS_PATH_MAX], receipt_path[EVAL_PASS_PATH_MAX];
+  FILE *results, *progress_file;
+  char results_path[EVAL_PASS_PATH_MAX], receipt_path[EVAL_PASS_PATH_MAX], progress_path[EVAL_PASS_PATH_MAX];
+  eval_progress kept;          /* of the items that are written */
   uint64_t written, submitted; /* items; each number is a prefix of all items */
   uint64_t resumed;            /* items already present from an earlier pass */
   uint32_t failed, in_flight;  /* failed: items; in_flight: requests submitted and not yet written */
@@ -39,7 +41,7 @@ typedef struct eval_pass { /* zeroed: closed */
  * deferred to the next step. */
 status eval_pass_open(eval_pass *self, const eval_tasks *tasks, const tokenizer *t, const chat *c);
 
-/* Runs all requests. Files: <folder>/<name>.jsonl and <folder>/<receipt_name>. is_interrupted: SIGINT or SIGTERM stopped it, with the files
+/* Runs all requests. Files: <folder>/<name>.jsonl, <folder>/<name>.progress and <folder>/<receipt_name>. is_interrupted: SIGINT or SIGTERM stopped it, with the files
  * in order. A failed item is recorded in `failure`, and the others continue. */
 status eval_pass_run(eval_pass *self, const char *folder, const char *name, const char *receipt_name, bool resume);
 void eval_pass_close(eval_pass *self);

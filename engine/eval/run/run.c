@@ -6,6 +6,8 @@
 #include "eval/metric.h"
 #include "eval/report/report.h"
 #include "eval/results.h"
+#include "receipts/read.h"
+#include "base/whole_file.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +27,7 @@ typedef struct other { /* a plan other than the first */
   char path[PATH_BYTES_MAX];
   eval_perturb_ids ids;
   json_t *outcome;       /* of its pass */
+  digest written;        /* of its lines of results */
 } other;
 
 typedef struct keeper { /* what one run uses and leaves */
@@ -35,6 +38,8 @@ typedef struct keeper { /* what one run uses and leaves */
   json_t *setup, *facts, *outcome; /* facts: "run" of the manifest */
   uint64_t requests, tokens;
   double seconds;
+  digest written;                  /* of the first pass's lines of results */
+  bool is_finished;                /* the folder had a finished run, whose manifest is run->manifest */
   int folder;                      /* open and locked while the evaluation writes into it; -1: not open yet */
 } keeper;
 
@@ -60,7 +65,7 @@ static bool is_unused(const char *folder) {
   bool unused = dir != NULL;
   for (const struct dirent *entry; unused && (entry = readdir(dir)) != NULL;)
     unused = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-             strcmp(entry->d_name, "manifest.json.tmp") == 0 ||
+             strncmp(entry->d_name, "manifest.json.tmp", 17) == 0 ||
              (strncmp(entry->d_name, "perturbed-", 10) == 0 && strstr(entry->d_name, ".plan"));
   if (dir) closedir(dir);
   return unused;
@@ -105,40 +110,37 @@ static status prepare_folder(keeper *k) {
               self->on_setup ? "name a new folder" : "use --resume to continue it"); /* a replay cannot be resumed */
 }
 
-/* Writes under a temporary name first, so that a reader never sees half a file. */
-static status write_whole(const eval_run *self, const char *name, const char *text, size_t bytes) {
-  char path[PATH_BYTES_MAX], temporary[PATH_BYTES_MAX];
-  TRY(path_in(self, name, path));
-  if (snprintf(temporary, sizeof temporary, "%.4000s.tmp", path) >= PATH_BYTES_MAX)
-    return FAIL(ERR_USAGE, "%s: the path is too long", path);
-  FILE *file = fopen(temporary, "wb");
-  if (!file) return FAIL(ERR_IO, "%s: cannot be written: %s", temporary, strerror(errno));
-  bool good = fwrite(text, 1, bytes, file) == bytes && fflush(file) == 0 && fsync(fileno(file)) == 0;
-  good = fclose(file) == 0 && good;
-  if (good && rename(temporary, path) == 0) return OK;
-  status result = FAIL(ERR_IO, "%s: could not be written completely: %s; hint: is the disk full?", path, strerror(errno));
-  unlink(temporary);
-  return result;
-}
-
-static status write_manifest(const keeper *k, json_t **out) {
+/* *temporary: of manifest.json, to be committed. */
+static status prepare_manifest(const keeper *k, char temporary[WHOLE_FILE_PATH_BYTES_MAX], json_t **out) {
+  char path[PATH_BYTES_MAX];
   json_t *manifest = NULL;
+  TRY(path_in(k->run, "manifest.json", path));
   TRY(eval_manifest_make(k->setup, k->outcome, k->facts, &manifest));
   char *text = json_dumps(manifest, JSON_INDENT(2));
-  status result = text ? write_whole(k->run, "manifest.json", text, strlen(text)) : no_memory();
+  status result = text ? whole_file_prepare(path, text, strlen(text), temporary) : no_memory();
   free(text);
-  if (result == OK && out) *out = json_incref(manifest);
+  if (result == OK) *out = json_incref(manifest);
   json_decref(manifest);
   return result;
 }
 
-/* Checks that the evaluation in the folder has the same setup. */
+/* The manifest of a run that begins. */
+static status write_manifest(const keeper *k) {
+  char path[PATH_BYTES_MAX], temporary[WHOLE_FILE_PATH_BYTES_MAX];
+  json_t *manifest = NULL;
+  TRY(path_in(k->run, "manifest.json", path));
+  TRY(prepare_manifest(k, temporary, &manifest));
+  json_decref(manifest);
+  return whole_file_commit(path, temporary);
+}
+
+/* Checks that the evaluation in the folder has the same setup, and notes whether it has ended. */
 static status check_earlier(keeper *k) {
   char path[PATH_BYTES_MAX], difference[EVAL_MANIFEST_DIFFERENCE_BYTES], *text = NULL;
   size_t bytes = 0;
   json_t *manifest = NULL;
   TRY(path_in(k->run, "manifest.json", path));
-  if (!k->run->resume || access(path, F_OK) != 0) return write_manifest(k, NULL);
+  if (!k->run->resume || access(path, F_OK) != 0) return write_manifest(k);
   TRY(eval_tasks_read(path, EVAL_MANIFEST_BYTES_MAX, &text, &bytes));
   status result = eval_manifest_parse(text, bytes, &manifest);
   free(text);
@@ -146,6 +148,8 @@ static status check_earlier(keeper *k) {
     result = FAIL(ERR_MISMATCH, "%s: it was created with a different setup; cannot resume: %s", path, difference);
   json_t *started = json_object_get(json_object_get(manifest, "run"), "started");
   if (result == OK && json_is_string(started)) json_object_set(k->facts, "started", started);
+  k->is_finished = result == OK && json_is_object(json_object_get(manifest, "outcome"));
+  if (k->is_finished) k->run->manifest = json_incref(manifest);
   json_decref(manifest);
   return result;
 }
@@ -177,7 +181,8 @@ static status find_others(keeper *k) {
     snprintf(name, sizeof name, "perturbed-%u.plan", i + 1);
     if (eval_perturb_is_key(word)) {
       TRY(path_in(run, name, o->path));
-      TRY(eval_perturb_make(run->engine.plan_path, run->engine.model_dir, word, o->path));
+      if (!run->resume || access(o->path, F_OK) != 0)
+        TRY(eval_perturb_make(run->engine.plan_path, run->engine.model_dir, word, o->path));
     } else if (access(word, F_OK) != 0) {
       return FAIL(ERR_USAGE, "--perturb %s: expected a plan's file, or KEY=VALUE of chunk-tokens, group-chunks, parity, latent-norm-eps, "
                   "kv-cache-dtype, kv-cache-scales; found no file of that name", word);
@@ -256,10 +261,12 @@ static status first_pass(keeper *k, eval_pass *pass) {
   TRY(make_facts(k, &pass->engine.info));
   if (k->run->on_setup) TRY(k->run->on_setup(k->run->context, k->setup));
   TRY(check_earlier(k));
+  if (k->is_finished) return OK;
   TRY(eval_pass_run(pass, k->run->folder, "results", "receipt", k->run->resume));
   k->run->is_interrupted = pass->is_interrupted;
   if (pass->is_interrupted) return OK;
   count_pass(k, pass);
+  k->written = digest_end(&pass->kept.results);
   TRY(score_pass(pass, k, &scores));
   k->outcome = json_pack("{s:I, s:i, s:o, s:n, s:o, s:o}", "items", (json_int_t)k->run->tasks.item_count, "failed", (int)pass->failed,
                          "scores", scores, "results_digest", "receipt_digest",
@@ -282,6 +289,7 @@ static status other_pass(keeper *k, uint32_t index, eval_pass *pass) {
   k->run->is_interrupted = pass->is_interrupted;
   if (pass->is_interrupted) return OK;
   count_pass(k, pass);
+  o->written = digest_end(&pass->kept.results);
   TRY(score_pass(pass, k, &scores));
   o->outcome = json_pack("{s:o, s:i, s:o, s:o}", "numerics_id", hex(o->ids.numerics_id), "failed", (int)pass->failed, "scores", scores,
                          "receipt_digest", hex(pass->engine.receipt_digest.bytes));
@@ -293,7 +301,7 @@ static status run_passes(keeper *k) {
   begin_pass(k, &pass, "items");
   status result = first_pass(k, &pass);
   eval_pass_close(&pass);
-  for (uint32_t i = 0; i < k->run->perturb_count && result == OK && !k->run->is_interrupted; i++) {
+  for (uint32_t i = 0; i < k->run->perturb_count && result == OK && !k->run->is_interrupted && !k->is_finished; i++) {
     begin_pass(k, &pass, "items");
     pass.engine.stats_path = NULL; /* statistics are those of the first pass */
     result = other_pass(k, i, &pass);
@@ -371,15 +379,20 @@ static status merge_files(merge *self) {
   TRY(cli_lines_read(path, take_line, self));
   FILE *to = self->to;
   self->to = NULL;
-  if (fclose(to) != 0) return no_memory();
-  return write_whole(self->k->run, "results.jsonl", self->text, self->bytes);
+  return fclose(to) == 0 ? OK : no_memory();
 }
 
-static status merge_others(keeper *k) {
+/* *temporary: of results.jsonl, to be committed. Without other plans results.jsonl stays as it is, and *temporary is "". */
+static status merge_others(keeper *k, char temporary[WHOLE_FILE_PATH_BYTES_MAX]) {
   merge self = {.k = k};
+  char path[PATH_BYTES_MAX];
   json_t *list = json_object_get(k->outcome, "perturbed");
+  *temporary = 0;
   if (k->run->perturb_count == 0) return OK;
+  TRY(path_in(k->run, "results.jsonl", path));
   status result = merge_files(&self);
+  if (result == OK) k->written = digest_of(self.text, self.bytes);
+  if (result == OK) result = whole_file_prepare(path, self.text, self.bytes, temporary);
   for (uint32_t i = 0; i < EVAL_RUN_PERTURB_MAX; i++)
     if (self.others[i]) fclose(self.others[i]);
   if (self.to) fclose(self.to);
@@ -393,14 +406,35 @@ static status merge_others(keeper *k) {
 
 /* === The run ================================================================================================================ */
 
-static status digest_results(keeper *k) {
+/* Checks that a file has the bytes that were written, before anything is computed from it. */
+static status check_written(const keeper *k, const char *name, const digest *written) {
   char path[PATH_BYTES_MAX], *text = NULL;
   size_t bytes = 0;
-  TRY(path_in(k->run, "results.jsonl", path));
+  TRY(path_in(k->run, name, path));
   TRY(eval_tasks_read(path, UINT64_MAX, &text, &bytes));
-  digest built = digest_of(text, bytes);
+  digest found = digest_of(text, bytes);
   free(text);
-  return json_object_set_new(k->outcome, "results_digest", hex(built.bytes)) == 0 ? OK : no_memory();
+  if (memcmp(found.bytes, written->bytes, DIGEST_BYTES) == 0) return OK;
+  return FAIL(ERR_MISMATCH, "%s: it does not have the bytes that this run has written; hint: does another program write to it?", path);
+}
+
+static status check_all_written(const keeper *k) {
+  char name[32];
+  TRY(check_written(k, "results.jsonl", &k->written));
+  for (uint32_t i = 0; i < k->run->perturb_count; i++) {
+    snprintf(name, sizeof name, "perturbed-%u.jsonl", i + 1);
+    TRY(check_written(k, name, &k->others[i].written));
+  }
+  return OK;
+}
+
+/* The manifest's digests hold from here on. */
+static void remove_progress(const keeper *k) {
+  char path[PATH_BYTES_MAX], name[32];
+  for (uint32_t i = 0; i <= k->run->perturb_count; i++) {
+    snprintf(name, sizeof name, i ? "perturbed-%u.progress" : "results.progress", i);
+    if (path_in(k->run, name, path) == OK) (void)unlink(path);
+  }
 }
 
 static status append_line(void *context, char *text, size_t bytes, uint32_t number) {
@@ -420,15 +454,74 @@ static status write_report(const eval_run *run) {
   return result;
 }
 
+/* Both files are on the disk before either is renamed: a full disk leaves a run that can be resumed. */
+static status publish(keeper *k, const char *temporary_results) {
+  char results[PATH_BYTES_MAX], path[PATH_BYTES_MAX], temporary[WHOLE_FILE_PATH_BYTES_MAX];
+  TRY(path_in(k->run, "results.jsonl", results));
+  TRY(path_in(k->run, "manifest.json", path));
+  TRY(prepare_manifest(k, temporary, &k->run->manifest));
+  status result = *temporary_results ? whole_file_commit(results, temporary_results) : OK;
+  if (result == OK) return whole_file_commit(path, temporary);
+  unlink(temporary);
+  return result;
+}
+
 static status finish(keeper *k) {
-  TRY(merge_others(k));
-  TRY(digest_results(k));
+  char temporary[WHOLE_FILE_PATH_BYTES_MAX];
+  TRY(check_all_written(k));
+  TRY(merge_others(k, temporary));
+  json_object_set_new(k->outcome, "results_digest", hex(k->written.bytes));
   json_object_set_new(k->facts, "finished", now());
   json_object_set_new(k->facts, "seconds", json_real(k->seconds));
   json_object_set_new(k->facts, "requests", json_integer((json_int_t)k->requests));
   json_object_set_new(k->facts, "tokens", json_integer((json_int_t)k->tokens));
-  TRY(write_manifest(k, &k->run->manifest));
+  status result = publish(k, temporary);
+  if (result != OK && *temporary) unlink(temporary);
+  TRY(result);
+  remove_progress(k);
   return write_report(k->run);
+}
+
+/* === A finished run ========================================================================================================= */
+
+static status is_recorded(const char *path, const digest *found, const json_t *recorded) {
+  char text[DIGEST_TEXT_BYTES];
+  const char *expected = json_string_value(recorded);
+  digest_text(found->bytes, text);
+  if (expected && strcmp(text, expected) == 0) return OK;
+  return FAIL(ERR_MISMATCH, "%s: its digest is %s, expected %s, which manifest.json has recorded: it was altered after the run had ended; "
+              "hint: evaluate into a new folder", path, text, expected ? expected : "one");
+}
+
+static status check_receipt(const keeper *k, const char *name, const json_t *outcome) {
+  char path[PATH_BYTES_MAX];
+  receipt_read old = {0};
+  TRY(path_in(k->run, name, path));
+  status result = receipt_read_open(&old, path);
+  if (result == OK && !old.complete) result = FAIL(ERR_FORMAT, "%s: expected a complete receipt: its end is missing", path);
+  if (result == OK) result = is_recorded(path, &old.digest, json_object_get(outcome, "receipt_digest"));
+  receipt_read_close(&old);
+  return result;
+}
+
+/* Nothing of a finished run is written again, but for a report that is missing. */
+static status check_finished(keeper *k) {
+  const json_t *outcome = json_object_get(k->run->manifest, "outcome"), *others = json_object_get(outcome, "perturbed");
+  char path[PATH_BYTES_MAX], name[40], *text = NULL;
+  size_t bytes = 0;
+  TRY(path_in(k->run, "results.jsonl", path));
+  TRY(eval_tasks_read(path, UINT64_MAX, &text, &bytes));
+  digest results = digest_of(text, bytes);
+  free(text);
+  TRY(is_recorded(path, &results, json_object_get(outcome, "results_digest")));
+  TRY(check_receipt(k, "receipt", outcome));
+  for (size_t i = 0; i < json_array_size(others); i++) {
+    snprintf(name, sizeof name, "perturbed-%zu.receipt", i + 1);
+    TRY(check_receipt(k, name, json_array_get(others, i)));
+  }
+  remove_progress(k);
+  TRY(path_in(k->run, "report.html", path));
+  return access(path, F_OK) == 0 ? OK : write_report(k->run);
 }
 
 static status run_all(keeper *k) {
@@ -437,6 +530,7 @@ static status run_all(keeper *k) {
   TRY(tokenizer_open(&k->tokenizer, k->run->engine.model_dir));
   TRY(chat_open(&k->chat, k->run->engine.model_dir));
   TRY(run_passes(k));
+  if (k->is_finished) return check_finished(k);
   return k->run->is_interrupted ? OK : finish(k);
 }
 

@@ -82,6 +82,13 @@ static void samples(void **state) {
     {"{\"correct\":true}", EVAL_GENERATE, NULL, 1, 1},
     {"{\"logprob\":-3.5,\"token_count\":2,\"words\":1,\"bytes\":9}", EVAL_PERPLEXITY, NULL, 3.5, 2},
     {"{\"logprob\":-3.5,\"token_count\":0,\"words\":1,\"bytes\":9}", EVAL_PERPLEXITY, "token_count", 0, 0},
+    {"{\"correct\":true,\"share\":1.5}", EVAL_GENERATE, "share", 0, 0}, {"{\"correct\":true,\"share\":-0.5}", EVAL_GENERATE, "share", 0, 0},
+    {"{\"correct\":true,\"failed\":\"nonfinitf\"}", EVAL_GENERATE, "failed", 0, 0},
+    {"{\"correct\":true,\"margin\":{\"logprob\":1,\"probability\":0.5,\"ulps\":2,\"at\":0}}", EVAL_GENERATE, NULL, 1, 1},
+    {"{\"correct\":true,\"margin\":{\"logprob\":1,\"probability\":4.5,\"ulps\":2,\"at\":0}}", EVAL_GENERATE, "margin", 0, 0},
+    {"{\"correct\":true,\"margin\":{\"logprob\":1,\"probability\":0.5,\"ulpS\":2,\"at\":0}}", EVAL_GENERATE, "margin", 0, 0},
+    {"{\"logprob\":3.5,\"token_count\":2,\"words\":1,\"bytes\":9}", EVAL_PERPLEXITY, "logprob", 0, 0},
+    {"{\"logprob\":-3.5,\"token_count\":2,\"words\":1,\"bytes\":9000000000000000000}", EVAL_PERPLEXITY, "bytes", 0, 0},
     {"{\"logprob\":\"x\",\"token_count\":2,\"words\":1,\"bytes\":9}", EVAL_PERPLEXITY, "logprob", 0, 0}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     json_t *line = json_loads(cases[i].line, 0, NULL);
