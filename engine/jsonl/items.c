@@ -235,7 +235,7 @@ static status read_object(json_t *object, uint32_t line, item *out, json_t *echo
     json_line_key at = {.line = line, .name = key};
     TRY(read_key(&at, value, out, echo));
   }
-  if (!out->prompt == !out->ids) return FAIL(ERR_USAGE, "line %u: expected one of \"prompt\" and \"prompt_ids\"", line);
+  if (!out->prompt == !out->ids) return FAIL(ERR_FORMAT, "line %u: expected one of \"prompt\" and \"prompt_ids\"", line);
   if (json_object_size(echo) == 0) return OK;
   return (out->echo = json_dumps(echo, JSON_COMPACT)) ? OK : json_line_no_memory();
 }

@@ -8,7 +8,7 @@
 status json_line_no_memory(void) { return FAIL(ERR_LIMIT, "prompts: no memory"); }
 
 status json_line_wrong(const json_line_key *at, const char *expected) {
-  return FAIL(ERR_USAGE, "line %u: \"%.64s\": expected %s", at->line, at->name, expected);
+  return FAIL(ERR_FORMAT, "line %u: \"%.64s\": expected %s", at->line, at->name, expected);
 }
 
 status json_line_unsupported(const json_line_key *at) {
@@ -27,13 +27,13 @@ char *json_line_copy(const char *text, size_t bytes) {
 status json_line_parse(const char *line, size_t bytes, uint32_t number, json_t **out) {
   if (bytes > JSON_LINE_BYTES_MAX) return FAIL(ERR_LIMIT, "line %u: more than %u bytes", number, JSON_LINE_BYTES_MAX);
   if (bytes >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0)
-    return FAIL(ERR_USAGE, "line %u: begins with a byte order mark; hint: save the file as UTF-8 without one", number);
+    return FAIL(ERR_FORMAT, "line %u: begins with a byte order mark; hint: save the file as UTF-8 without one", number);
   json_error_t error;
   json_t *object = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-  if (!object) return FAIL(ERR_USAGE, "line %u: not JSON: %s (column %d)", number, error.text, error.column);
+  if (!object) return FAIL(ERR_FORMAT, "line %u: not JSON: %s (column %d)", number, error.text, error.column);
   if (!json_is_object(object)) {
     json_decref(object);
-    return FAIL(ERR_USAGE, "line %u: expected a JSON object", number);
+    return FAIL(ERR_FORMAT, "line %u: expected a JSON object", number);
   }
   *out = object;
   return OK;

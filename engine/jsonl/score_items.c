@@ -66,15 +66,15 @@ static status check_form(const json_t *object, uint32_t line, form *context, for
     else *parts = i, tails++;
   }
   if (heads != 1)
-    return FAIL(ERR_USAGE, "line %u: expected one of \"context\", \"context_ids\", \"text\" and \"ids\", found %u", line, heads);
+    return FAIL(ERR_FORMAT, "line %u: expected one of \"context\", \"context_ids\", \"text\" and \"ids\", found %u", line, heads);
   if (*context == TEXT || *context == IDS) {
     *parts = *context;
-    return tails == 0 ? OK : FAIL(ERR_USAGE, "line %u: \"%s\" has no continuation; hint: the key before one is \"context%s\"", line,
+    return tails == 0 ? OK : FAIL(ERR_FORMAT, "line %u: \"%s\" has no continuation; hint: the key before one is \"context%s\"", line,
                                   FORM_KEYS[*context], *context == IDS ? "_ids" : "");
   }
   bool ids = *context == CONTEXT_IDS, part_ids = *parts == ONE_IDS || *parts == SEVERAL_IDS;
   if (tails == 1 && ids == part_ids) return OK;
-  return FAIL(ERR_USAGE, "line %u: expected one of \"%s\" and \"%s\" beside \"%s\"", line, FORM_KEYS[ids ? ONE_IDS : ONE],
+  return FAIL(ERR_FORMAT, "line %u: expected one of \"%s\" and \"%s\" beside \"%s\"", line, FORM_KEYS[ids ? ONE_IDS : ONE],
               FORM_KEYS[ids ? SEVERAL_IDS : SEVERAL], FORM_KEYS[*context]);
 }
 
@@ -109,9 +109,9 @@ static status read_key(const json_line_key *at, json_t *value, score_item *out, 
 
 static status check_answer(const score_item *self) {
   if (self->answer < 0) return OK;
-  if (!self->is_list) return FAIL(ERR_USAGE, "line %u: \"answer\": expected a list of continuations beside it", self->line);
+  if (!self->is_list) return FAIL(ERR_FORMAT, "line %u: \"answer\": expected a list of continuations beside it", self->line);
   if ((uint32_t)self->answer < self->part_count) return OK;
-  return FAIL(ERR_USAGE, "line %u: \"answer\": expected an index of 0 to %u, found %d", self->line, self->part_count - 1, self->answer);
+  return FAIL(ERR_FORMAT, "line %u: \"answer\": expected an index of 0 to %u, found %d", self->line, self->part_count - 1, self->answer);
 }
 
 static status read_object(json_t *object, score_item *out, json_t *echo) {

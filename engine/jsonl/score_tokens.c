@@ -87,14 +87,14 @@ static status encode(const tokenizer *t, const char *text, size_t bytes, size_t 
 static status check_scored(const score_item *item, uint32_t part, const score_tokens *list) {
   if (list->count > list->from) return OK;
   if (item->parts[part].text && item->parts[part].bytes > 0)
-    return FAIL(ERR_USAGE, "line %u: continuation %u adds no token to the context; hint: let the context end before a word",
+    return FAIL(ERR_FORMAT, "line %u: continuation %u adds no token to the context; hint: let the context end before a word",
                 item->line, part);
-  return FAIL(ERR_USAGE, "line %u: continuation %u is empty; expected at least one token", item->line, part);
+  return FAIL(ERR_FORMAT, "line %u: continuation %u is empty; expected at least one token", item->line, part);
 }
 
 static status pair_of_ids(const score_item *item, uint32_t part, score_tokens *list) {
   const score_part *a = &item->context, *b = &item->parts[part];
-  if (a->id_count == 0) return FAIL(ERR_USAGE, "line %u: \"context_ids\" is empty; expected at least one token id", item->line);
+  if (a->id_count == 0) return FAIL(ERR_FORMAT, "line %u: \"context_ids\" is empty; expected at least one token id", item->line);
   TRY(take(list, (uint64_t)a->id_count + b->id_count + 1));
   memcpy(list->ids, a->ids, a->id_count * sizeof *a->ids);
   memcpy(list->ids + a->id_count, b->ids, b->id_count * sizeof *b->ids);
@@ -169,8 +169,8 @@ status score_tokens_whole(const tokenizer *t, const score_item *item, score_toke
     list->count = part->id_count;
   }
   if (list->count >= 2) return OK;
-  return part->text ? FAIL(ERR_USAGE, "line %u: \"text\" is empty; expected at least one token", item->line)
-                    : FAIL(ERR_USAGE, "line %u: \"ids\": expected at least two token ids, found %u", item->line, list->count);
+  return part->text ? FAIL(ERR_FORMAT, "line %u: \"text\" is empty; expected at least one token", item->line)
+                    : FAIL(ERR_FORMAT, "line %u: \"ids\": expected at least two token ids, found %u", item->line, list->count);
 }
 
 /* === Windows ================================================================================================================ */

@@ -318,12 +318,14 @@ static void refused_items(void **state) {
   static const struct { const char *line, *word; } cases[] = {
     {"{\"prompt_ids\":[1],\"id\":\"a\\\\u0000b\"}", "NUL"}, {"{\"prompt_ids\":[1],\"answer\":\"a\\\\u0000b\"}", "NUL"},
     {"\\357\\273\\277{\"prompt_ids\":[1]}", "byte order mark"}, {"{\"prompt_ids\":[1],\"temperature\":1e-50}", "0.001"},
-    {"{\"prompt_ids\":[1],\"id\":1.5}", "integer"}, {"{\"prompt_ids\":[999999]}", "token id"}};
+    {"{\"prompt_ids\":[1],\"id\":1.5}", "integer"}, {"{\"id\":\"x\"}", "expected one of"}, {"{", "not JSON"}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     char command[512];
     snprintf(command, sizeof command, "printf '%s\\n' > j3 && $R --jsonl j3", cases[i].line);
-    expect_error(2, cases[i].word, command);
+    expect_error(4, cases[i].word, command);
   }
+  expect_error(2, "token id of 0 to", "$R --ids 999999");
+  expect_error(2, "item a: request: prompt token 0", "echo '{\"prompt_ids\":[999999],\"id\":\"a\"}' > j3 && $R --jsonl j3");
   expect_error(2, "0.001", "$R --ids 1 --temperature 1e-50");
   expect_error(2, "--output text", "$R --ids 1 --stream --output jsonl");
   /* numbers that are only passed on keep their digits, and unusual text stays valid JSON */

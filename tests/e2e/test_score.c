@@ -415,8 +415,8 @@ static void nonfinite(void **state) {
 static void refused(void **state) {
   (void)state;
   static const struct { int code; const char *word, *line; } cases[] = {
-    {2, "line 3", "{\"context\":\"a\"}"}, {2, "line 3: not JSON", "{"},
-    {2, "continuation 0 is empty", "{\"context_ids\":[1],\"continuation_ids\":[]}"},
+    {4, "line 3", "{\"context\":\"a\"}"}, {4, "line 3: not JSON", "{"},
+    {4, "continuation 0 is empty", "{\"context_ids\":[1],\"continuation_ids\":[]}"},
     {2, "item x: request: prompt token 1", "{\"id\":\"x\",\"ids\":[1,384]}"},
     {6, "item long: request: 513 prompt tokens", "LONG"}, {3, "tokenizer", "{\"text\":\"a\"}"}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -149,7 +149,7 @@ static void sizes(void **state) {
     for (uint32_t i = 0; i < SCORE_ITEMS_PARTS_MAX + extra; i++) at += (size_t)sprintf(line + at, i ? ",\"\"" : "\"\"");
     at += (size_t)sprintf(line + at, "]}");
     assert_true(at < room);
-    assert_int_equal(add(&list, line, at), extra ? ERR_USAGE : OK);
+    assert_int_equal(add(&list, line, at), extra ? ERR_FORMAT : OK);
   }
   assert_int_equal(list.count, 1);
   assert_int_equal(list.list[0].part_count, SCORE_ITEMS_PARTS_MAX);

@@ -58,7 +58,7 @@ static void pairs(void **state) {
     status result = score_tokens_pairs(tiny, c->bos, &item, &list);
     if ((result == OK) != (c->count > 0)) fail_msg("case %zu: status %d: %s", i, (int)result, fail_text());
     if (result != OK) {
-      assert_int_equal(result, ERR_USAGE);
+      assert_int_equal(result, ERR_FORMAT);
       assert_non_null(strstr(fail_text(), "line 7: continuation 0"));
     } else {
       assert_int_equal(list.from, c->from);
@@ -117,13 +117,13 @@ static void several_and_ids(void **state) {
   score_part ids = {.ids = a, .id_count = 2}, id_parts[] = {{.ids = b, .id_count = 1}, {.ids = b, .id_count = 0}};
   item = pair_item(&ids, id_parts, 2);
   fail_clear();
-  assert_int_equal(score_tokens_pairs(NULL, true, &item, lists), ERR_USAGE); /* the second has none */
+  assert_int_equal(score_tokens_pairs(NULL, true, &item, lists), ERR_FORMAT); /* the second has none */
   assert_non_null(strstr(fail_text(), "continuation 1 is empty"));
   assert_true(lists[0].from == 2 && lists[0].count == 3 && lists[0].ids[0] == 5 && lists[0].ids[2] == 7);
   for (uint32_t i = 0; i < 2; i++) score_tokens_close(&lists[i]);
   item.context.id_count = 0;
   fail_clear();
-  assert_int_equal(score_tokens_pairs(NULL, true, &item, lists), ERR_USAGE);
+  assert_int_equal(score_tokens_pairs(NULL, true, &item, lists), ERR_FORMAT);
   assert_non_null(strstr(fail_text(), "\"context_ids\" is empty"));
   fail_clear();
 }
@@ -144,11 +144,11 @@ static void whole_texts(void **state) {
   assert_true(list.from == 1 && list.count == 2 && list.ids[0] == 9 && list.ids[1] == 8);
   score_tokens_close(&list);
   part.id_count = 1;
-  assert_int_equal(score_tokens_whole(NULL, &item, &list), ERR_USAGE);
+  assert_int_equal(score_tokens_whole(NULL, &item, &list), ERR_FORMAT);
   score_tokens_close(&list);
   part = text_part("");
   fail_clear();
-  assert_int_equal(score_tokens_whole(tiny, &item, &list), ERR_USAGE);
+  assert_int_equal(score_tokens_whole(tiny, &item, &list), ERR_FORMAT);
   assert_non_null(strstr(fail_text(), "line 7: \"text\" is empty"));
   score_tokens_close(&list);
   fail_clear();
