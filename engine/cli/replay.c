@@ -4,6 +4,7 @@
  * content by digests. Read next: eval/run/run.h, eval/manifest.h. */
 #include "cli/cli.h"
 #include "common/compare.h"
+#include "eval/run/paths.h"
 #include "eval/run/run.h"
 #include "common/lines.h"
 #include "common/options.h"
@@ -48,6 +49,7 @@ typedef struct replay {
   json_t *recorded;
   char temporary[PATH_BYTES_MAX]; /* "": none */
   char folder[PATH_BYTES_MAX];    /* that contains the manifest */
+  char plan[EVAL_PATHS_BYTES_MAX], model[EVAL_PATHS_BYTES_MAX], others[EVAL_RUN_PERTURB_MAX][EVAL_PATHS_BYTES_MAX]; /* as it names them */
   uint64_t lines, differing, flipped;
   uint64_t first_request;         /* of the first line that differs: the number of requests before it */
   uint32_t first_requests;        /* and the number of its own requests */
@@ -95,13 +97,23 @@ static status take_hints(replay *self) {
   const json_t *facts = json_object_get(self->recorded, "run"), *words = json_object_get(facts, "perturb");
   size_t others = json_array_size(json_object_get(json_object_get(self->recorded, "setup"), "perturbed"));
   cli_engine *engine = &self->run.engine;
-  if (!engine->plan_path) engine->plan_path = hint(facts, "plan");
-  if (!engine->model_dir) engine->model_dir = hint(facts, "model");
+  if (!engine->plan_path && hint(facts, "plan")) {
+    TRY(eval_paths_in(self->folder, hint(facts, "plan"), self->plan));
+    engine->plan_path = self->plan;
+  }
+  if (!engine->model_dir && hint(facts, "model")) {
+    TRY(eval_paths_in(self->folder, hint(facts, "model"), self->model));
+    engine->model_dir = self->model;
+  }
   if (!engine->plan_path || !engine->model_dir)
     return FAIL(ERR_USAGE, "the manifest names no plan and model; hint: give --plan PLAN --model DIR");
   for (size_t i = 0; i < others; i++) {
     const char *word = json_string_value(json_array_get(words, i));
     if (!word) return FAIL(ERR_FORMAT, "manifest: run.perturb: expected the words of --perturb");
+    if (i < EVAL_RUN_PERTURB_MAX && !eval_perturb_is_key(word)) {
+      TRY(eval_paths_in(self->folder, word, self->others[i]));
+      word = self->others[i];
+    }
     TRY(eval_run_perturb("perturb", word, &self->run));
   }
   return OK;
@@ -312,7 +324,7 @@ static status replay_steps(replay *self, int argc, char **argv) {
   TRY(parse_arguments(self, argc, argv));
   TRY(read_manifest(self));
   TRY(take_hints(self));
-  TRY(eval_tasks_recorded(&self->run.tasks, self->recorded, self->tasks_folder));
+  TRY(eval_tasks_recorded(&self->run.tasks, self->recorded, self->folder, self->tasks_folder));
   TRY(choose_folder(self));
   self->run.on_setup = check_setup;
   self->run.context = self;

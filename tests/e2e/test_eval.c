@@ -261,8 +261,8 @@ static void goes_on(void **state) {
   }
   for (uint32_t i = 0; i < LOSSES + 1; i++) { /* a bit anywhere: of the second line of the receipt, too */
     static const char *const names[] = {"results.jsonl", "receipt", "results.progress"};
-    snprintf(command, sizeof command, "rm -rf ev2; cp -r ev5 ev2; " FLIP "flip('ev2/%s', %llu)\" && $E ev2 --resume > out 2> err && " SAME_AS_EV
-             " && cmp -n 900 ev5/receipt ev2/receipt", names[i % 3], (unsigned long long)random_next(&seed));
+    snprintf(command, sizeof command, "rm -rf ev2; cp -r ev5 ev2; " FLIP "flip('ev2/%s', %llu)\" && $E ev2 --resume > out 2> err && "
+             SAME_AS_EV " && cmp -n 900 ev5/receipt ev2/receipt", names[i % 3], (unsigned long long)random_next(&seed));
     must(command);
   }
   /* interrupted between its start and its end, wherever these are on this computer */
@@ -331,6 +331,20 @@ static void replays(void **state) {
   expect(2, "has not ended", "sed 's/\"manifest_digest\": \"[0-9a-f]*\"/\"manifest_digest\": null/' ev/manifest.json > b && "
          "python3 -c \"import json; m = json.load(open('b')); m['outcome'] = None; json.dump(m, open('alone/manifest.json', 'w'))\" && $R "
              "alone/manifest.json");
+}
+
+/* The command that the report prints works in the folder that it names, wherever the evaluation was run and whatever it was told. */
+static void repeats_from_its_folder(void **state) {
+  (void)state;
+  static const char *const PATHS[][2] = {{"tiny.plan", "deep/er/out"}, {"./deep/../tiny.plan", "out7"}, {"\"$PWD\"/tiny.plan", "out7"}};
+  for (size_t i = 0; i < ARRAY_LEN(PATHS); i++) {
+    char command[1024];
+    snprintf(command, sizeof command, "rm -rf deep out7 && mkdir -p deep/er && ln -sfn $TINY linked && $V eval tasks/whole.yaml --plan %s "
+             "--model linked $D --limit 3 --output %s --perturb chunked.plan > out && cd %s && grep -q 'No answer flipped' report.html && "
+             "c=$(grep -o 'verbatim replay manifest.json[^<]*' report.html) && eval \"$V ${c#verbatim} $D\" > told && "
+             "grep -q '^equal: 3' told && cd / && $R \"$OLDPWD/manifest.json\" > /dev/null", PATHS[i][0], PATHS[i][1], PATHS[i][1]);
+    must(command);
+  }
 }
 
 /* === Other numerics ========================================================================================================= */
@@ -444,7 +458,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(equals_run_and_score), cmocka_unit_test(chats), cmocka_unit_test(tells_flip_risk), cmocka_unit_test(same_bytes),
       cmocka_unit_test(goes_on), cmocka_unit_test(a_finished_run_stays),
-      cmocka_unit_test(replays), cmocka_unit_test(perturbs), cmocka_unit_test(guards_its_folder),
+      cmocka_unit_test(replays), cmocka_unit_test(repeats_from_its_folder), cmocka_unit_test(perturbs), cmocka_unit_test(guards_its_folder),
       cmocka_unit_test(waits_for_no_pipe), cmocka_unit_test(shows_keys_plainly), cmocka_unit_test(refused)};
   char path[E2E_PATH_MAX];
   e2e_begin(argc, argv);

@@ -319,6 +319,7 @@ static void put_plans(FILE *to, const eval_report_data *d) {
                 "shown.</p><p>Bars: of the margins in each power of two, the share that flipped. Dots: items, larger where there are "
                 "many.</p>");
   for (uint32_t p = 0; p < d->plan_count; p++) put_plan(to, d, p);
+  if (d->flipped.count == 0) fputs("<p>No answer flipped.</p>\n", to);
   eval_report_items_table(to, d, &d->flipped, "items that flipped", true);
   end_section(to);
 }

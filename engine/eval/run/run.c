@@ -1,6 +1,7 @@
 /* eval/run/run.c - see eval/run/run.h. Order: the folder, the setup, the passes, merging, the outcome. */
 #include "eval/run/run.h"
 #include "eval/run/pass.h"
+#include "eval/run/paths.h"
 #include "common/lines.h"
 #include "eval/manifest.h"
 #include "eval/metric.h"
@@ -224,16 +225,29 @@ static json_t *text_or_null(const char *text) {
   return built ? built : json_null(); /* a path need not be UTF-8 */
 }
 
+/* The path as seen from the folder. */
+static json_t *path_or_null(const eval_run *run, const char *path) {
+  char text[EVAL_PATHS_BYTES_MAX];
+  if (eval_paths_from(run->folder, path, text) == OK) return text_or_null(text);
+  fail_clear();
+  return json_null();
+}
+
+static json_t *perturb_word(const eval_run *run, const char *word) {
+  return eval_perturb_is_key(word) ? text_or_null(word) : path_or_null(run, word);
+}
+
 static status make_facts(keeper *k, const verbatim_info *info) {
   const eval_run *run = k->run;
   json_t *files = json_array(), *perturb = json_array();
   k->facts = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:n, s:f, s:i, s:i}", "version", VERBATIM_VERSION, "device",
-                       text_or_null(info->device), "plan_digest", hex(info->plan_digest), "plan", text_or_null(run->engine.plan_path),
-                       "model", text_or_null(run->engine.model_dir), "task_files", files, "perturb", perturb, "started", now(), "finished",
+                       text_or_null(info->device), "plan_digest", hex(info->plan_digest), "plan", path_or_null(run, run->engine.plan_path),
+                       "model", path_or_null(run, run->engine.model_dir), "task_files", files, "perturb", perturb, "started", now(),
+                       "finished",
                        "seconds", 0.0, "requests", 0, "tokens", 0);
   if (!k->facts) return no_memory();
-  for (uint32_t i = 0; i < run->tasks.count; i++) json_array_append_new(files, text_or_null(run->tasks.list[i].path));
-  for (uint32_t i = 0; i < run->perturb_count; i++) json_array_append_new(perturb, text_or_null(run->perturb[i]));
+  for (uint32_t i = 0; i < run->tasks.count; i++) json_array_append_new(files, path_or_null(run, run->tasks.list[i].path));
+  for (uint32_t i = 0; i < run->perturb_count; i++) json_array_append_new(perturb, perturb_word(run, run->perturb[i]));
   return OK;
 }
 

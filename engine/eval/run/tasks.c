@@ -1,5 +1,6 @@
 /* eval/run/tasks.c - see eval/run/tasks.h. Files are read through one function, which checks kind, size and digest. */
 #include "eval/run/tasks.h"
+#include "eval/run/paths.h"
 #include "eval/request.h"
 #include "base/limits.h"
 #include "jsonl/json_line.h"
@@ -147,7 +148,8 @@ status eval_tasks_add(eval_tasks *self, const char *path) {
 
 /* === From a manifest ======================================================================================================== */
 
-static status add_recorded(eval_tasks *self, const json_t *manifest, uint32_t index, const char *folder, eval_run_task *task) {
+static status add_recorded(eval_tasks *self, const json_t *manifest, uint32_t index, const char *home, const char *folder,
+                           eval_run_task *task) {
   const json_t *hints = json_object_get(json_object_get(manifest, "run"), "task_files");
   const json_t *recorded = json_array_get(json_object_get(json_object_get(manifest, "setup"), "tasks"), index);
   const json_t *parameters = json_object_get(recorded, "parameters"), *limit = json_object_get(parameters, "limit");
@@ -155,6 +157,9 @@ static status add_recorded(eval_tasks *self, const json_t *manifest, uint32_t in
   char neighbour[PATH_BYTES_MAX], text[EVAL_MANIFEST_DIFFERENCE_BYTES];
   if (folder) {
     if (snprintf(neighbour, sizeof neighbour, "%s/x", folder) >= PATH_BYTES_MAX) return FAIL(ERR_USAGE, "--tasks: the path is too long");
+    hint = neighbour;
+  } else if (hint) {
+    TRY(eval_paths_in(home, hint, neighbour));
     hint = neighbour;
   }
   TRY(take_recorded(manifest, index, "file", hint, &task->file));
@@ -169,12 +174,12 @@ static status add_recorded(eval_tasks *self, const json_t *manifest, uint32_t in
   return finish(self, task);
 }
 
-status eval_tasks_recorded(eval_tasks *self, const json_t *manifest, const char *folder) {
+status eval_tasks_recorded(eval_tasks *self, const json_t *manifest, const char *home, const char *folder) {
   for (uint32_t i = 0; i < eval_manifest_task_count(manifest); i++) {
     eval_run_task *task;
     char prefix[32];
     TRY(grow(self, &task));
-    status result = add_recorded(self, manifest, i, folder, task);
+    status result = add_recorded(self, manifest, i, home, folder, task);
     snprintf(prefix, sizeof prefix, "manifest: task %u", i);
     if (result != OK) fail_prefix(prefix);
     TRY(result);

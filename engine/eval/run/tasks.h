@@ -36,10 +36,10 @@ typedef struct eval_tasks { /* zeroed: empty */
 /* Adds a task from its file; files it names are in the same folder. Errors name the file. */
 status eval_tasks_add(eval_tasks *self, const char *path);
 
-/* Adds all tasks of a manifest. A file that is not embedded is looked up in `folder`, or if that is NULL next to the task file's recorded
- * path, and must have the recorded digest. ERR_MISMATCH: it has another digest, or this program interprets a task differently from the one
- * that wrote the manifest. */
-status eval_tasks_recorded(eval_tasks *self, const json_t *manifest, const char *folder);
+/* Adds all tasks of the manifest in folder `home`. A file that is not embedded is looked up in `folder`, or if that is NULL next to the
+ * task file's recorded path, and must have the recorded digest. ERR_MISMATCH: it has another digest, or this program interprets a task
+ * differently from the one that wrote the manifest. */
+status eval_tasks_recorded(eval_tasks *self, const json_t *manifest, const char *home, const char *folder);
 
 /* The task of item `position`, counted over all tasks; *index: the item's number in it. */
 const eval_run_task *eval_tasks_find(const eval_tasks *self, uint64_t position, uint32_t *index);

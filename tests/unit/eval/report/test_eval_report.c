@@ -168,6 +168,7 @@ static void a_page_says_what_hangs_on_what(void **state) {
   assert_says(text, "pick 1 0 (0.0 %) 0.0 % – 0.0 %");
   assert_says(text, "Below 2 ulps: 50.0 % of 2 right items, 50.0 % of 2 wrong ones");
   assert_says(text, "answers that flipped 2");
+  assert_null(strstr(text, "No answer flipped"));
   assert_says(text, "numerics other-numerics");
   assert_says(text, "gen 66.7 % 66.7 % 0.0 2 of 3 1 1");
   assert_says(text, "easy 50.0 % 100 % +50.0 1 of 2 0 1");
