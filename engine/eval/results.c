@@ -213,7 +213,8 @@ static status read_whole(const json_t *line, eval_sample *out) {
 }
 
 status eval_results_sample(const json_t *line, eval_kind kind, eval_subset_names *subsets, eval_sample *out) {
-  const json_t *share = json_object_get(line, "share"), *failed = json_object_get(line, "failed"), *margin = json_object_get(line, "margin");
+  const json_t *share = json_object_get(line, "share"), *failed = json_object_get(line, "failed");
+  const json_t *margin = json_object_get(line, "margin");
   const char *nonfinite = receipt_finish_name(VERBATIM_NONFINITE);
   eval_sample built = {.is_failed = failed != NULL, .under = {1, 1, 1, 1}};
   if (failed && (!json_is_string(failed) || strcmp(json_string_value(failed), nonfinite) != 0)) return wrong("failed");

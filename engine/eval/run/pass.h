@@ -41,8 +41,8 @@ typedef struct eval_pass { /* zeroed: closed */
  * deferred to the next step. */
 status eval_pass_open(eval_pass *self, const eval_tasks *tasks, const tokenizer *t, const chat *c);
 
-/* Runs all requests. Files: <folder>/<name>.jsonl, <folder>/<name>.progress and <folder>/<receipt_name>. is_interrupted: SIGINT or SIGTERM stopped it, with the files
- * in order. A failed item is recorded in `failure`, and the others continue. */
+/* Runs all requests. Files: <folder>/<name>.jsonl, <folder>/<name>.progress and <folder>/<receipt_name>. is_interrupted: SIGINT or SIGTERM
+ * stopped it, with the files in order. A failed item is recorded in `failure`, and the others continue. */
 status eval_pass_run(eval_pass *self, const char *folder, const char *name, const char *receipt_name, bool resume);
 void eval_pass_close(eval_pass *self);
 

@@ -1,4 +1,4 @@
-/* eval/run/paths.h - the paths that a manifest names: written as they are seen from its folder, so that they hold wherever a command is run.
+/* eval/run/paths.h - the paths that a manifest names, as they are seen from its folder: so they hold wherever a command is run.
  *
  * Knows nothing of manifests. Read next: eval/run/run.h. */
 #ifndef VERBATIM_EVAL_PATHS_H

@@ -347,7 +347,8 @@ static void stated_data_are_checked(void **state) {
   const uint8_t data[8] = {0, 1, 2, 3, 4, 5, 6, 7}; /* as `make` writes them */
   const digest stated = digest_of(data, sizeof data);
   snprintf(header, sizeof header, "{\"__metadata__\":{\"made_by\":\"x\",\"" SAFETENSORS_DATA_DIGEST "\":\"%s\"},"
-           "\"layers.0.k_scale\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"layers.1.k_scale\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+           "\"layers.0.k_scale\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+           "\"layers.1.k_scale\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
            digest_text(stated.bytes, text));
   file_bytes f = make(header, sizeof data);
   assert_int_equal(view(f.bytes, f.count), OK);
