@@ -112,8 +112,10 @@ static void on_progress(void *context, const char *what) {
 }
 
 static status run(bench_command *self) {
-  const char *const outputs[] = {self->json_path, self->roofline_path};
-  TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->plan_path, NULL, NULL));
+  const cli_files_row files[] = {{CLI_FILES_READ, self->plan_path, "the plan"}, {CLI_FILES_READ, self->tax_path, "the profile"},
+                                 {CLI_FILES_WRITTEN, self->json_path, "the figures"},
+                                 {CLI_FILES_WRITTEN, self->roofline_path, "the page"}};
+  TRY(cli_files_check(files, ARRAY_LEN(files)));
   double from = clock_seconds();
   TRY(plan_open(&self->plan, self->plan_path));
   TRY(check_plan(self->plan.memory, (size_t)self->plan.header->file_bytes));

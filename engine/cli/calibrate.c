@@ -265,10 +265,10 @@ static status write_scales(const calibration *self) {
 /* === The command ======================================================================================================== */
 
 static status run(calibration *self) {
-  const char *const outputs[] = {self->engine.receipt_path, self->engine.stats_path};
-  TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->engine.plan_path, self->jsonl, self->engine.model_dir));
   TRY(check_plan(self));
   TRY(check_scales(self));
+  const cli_files_row files[] = {CLI_ENGINE_FILES(&self->engine), {CLI_FILES_READ, self->jsonl, "the input"}};
+  TRY(cli_files_check(files, ARRAY_LEN(files)));
   TRY(read_prompts(self));
   self->engine.config.trace = true;
   TRY(cli_engine_open(&self->engine));

@@ -81,6 +81,9 @@ static status eval_steps(eval_run *self, eval_options *o, int argc, char **argv)
   if (o->config.dump) return cli_config_dump(&o->config, stdout);
   for (uint32_t i = 0; i < o->task_count; i++) TRY(eval_tasks_add(&self->tasks, o->tasks[i]));
   TRY(cli_config_plan(&o->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
+  const cli_files_row files[] = {CLI_CONFIG_FILES(&o->config)};
+  self->files = files;
+  self->file_count = ARRAY_LEN(files);
   TRY(eval_run_all(self));
   if (self->is_interrupted) {
     fprintf(stderr, "verbatim: interrupted; hint: run the same command with --resume to continue\n");

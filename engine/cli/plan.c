@@ -83,9 +83,9 @@ static status parse_arguments(plan_run *self, int argc, char **argv) {
 }
 
 static status check_output(const plan_run *self) {
-  TRY(cli_files_check_output(self->output));
-  TRY(cli_files_check_apart(self->output, self->config.path, "the deployment"));
-  if (self->profile && strcmp(self->profile, "none") != 0) TRY(cli_files_check_apart(self->output, self->profile, "the profile"));
+  const cli_files_row files[] = {{CLI_FILES_WRITTEN, self->output, "the plan"}, CLI_CONFIG_FILES(&self->config),
+                                 {CLI_FILES_MODEL, self->model_dir, "the model"}, {CLI_FILES_READ, self->profile, "the profile"}};
+  TRY(cli_files_check(files, ARRAY_LEN(files)));
   return cli_plan_file_check(self->output, self->model_dir, self->force);
 }
 

@@ -505,10 +505,11 @@ static status read_arguments(probe *self, int argc, char **argv) {
 }
 
 static status check_outputs(const probe *self) {
-  const char *const outputs[] = {self->output_path, self->json_path};
+  cli_files_row files[2 + PLANS_MAX] = {{CLI_FILES_WRITTEN, self->output_path, "the profile"},
+                                        {CLI_FILES_WRITTEN, self->json_path, "the measurements"}};
+  for (uint32_t i = 0; i < self->plan_count; i++) files[2 + i] = (cli_files_row){CLI_FILES_READ, self->plans[i], "the plan"};
   TRY(cli_files_check_output(self->output_path)); /* the file is written completely or not at all */
-  for (uint32_t i = 0; i < self->plan_count; i++) TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->plans[i], NULL, NULL));
-  return OK;
+  return cli_files_check(files, 2 + self->plan_count);
 }
 
 static void print_means(const probe *self) {

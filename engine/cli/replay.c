@@ -326,6 +326,9 @@ static status replay_steps(replay *self, int argc, char **argv) {
   TRY(take_hints(self));
   TRY(eval_tasks_recorded(&self->run.tasks, self->recorded, self->folder, self->tasks_folder));
   TRY(choose_folder(self));
+  const cli_files_row files[] = {{CLI_FILES_READ, self->manifest_path, "the manifest"}};
+  self->run.files = files;
+  self->run.file_count = ARRAY_LEN(files);
   self->run.on_setup = check_setup;
   self->run.context = self;
   TRY(eval_run_all(&self->run));

@@ -371,9 +371,10 @@ static status run_all(run *self) {
 }
 
 static status run_steps(run *self) {
-  const char *const outputs[] = {self->engine.receipt_path, self->options.logits_path, self->engine.stats_path,
-                                 self->trace.path};
-  TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->engine.plan_path, self->options.jsonl, self->engine.model_dir));
+  const cli_files_row files[] = {CLI_ENGINE_FILES(&self->engine), {CLI_FILES_READ, self->options.jsonl, "the input"},
+                                 {CLI_FILES_WRITTEN, self->options.logits_path, "the logits"},
+                                 {CLI_FILES_WRITTEN, self->trace.path, "the trace"}};
+  TRY(cli_files_check(files, ARRAY_LEN(files)));
   TRY(cli_engine_check(&self->engine));
   TRY(read_prompts(self));
   TRY(open_tokenizer(self));

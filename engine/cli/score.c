@@ -307,8 +307,10 @@ static status score_all(score_run *self) {
 
 static status score_steps(score_run *self) {
   const char *summary_path = self->options.summary_path;
-  const char *const outputs[] = {self->engine.receipt_path, summary_path, self->engine.stats_path, self->trace.path};
-  TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->engine.plan_path, self->options.jsonl, self->engine.model_dir));
+  const cli_files_row files[] = {CLI_ENGINE_FILES(&self->engine), CLI_CONFIG_FILES(&self->config),
+                                 {CLI_FILES_READ, self->options.jsonl, "the input"}, {CLI_FILES_WRITTEN, summary_path, "the summary"},
+                                 {CLI_FILES_WRITTEN, self->trace.path, "the trace"}};
+  TRY(cli_files_check(files, ARRAY_LEN(files)));
   TRY(cli_config_plan(&self->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
   TRY(cli_engine_check(&self->engine));
   TRY(read_items(self));

@@ -132,21 +132,12 @@ static status parse_arguments(server *self, int argc, char **argv) {
 
 /* === Start ================================================================================================================== */
 
-/* While the engine starts, which may take minutes, a signal ends the process at once. */
+/* Until the server answers, a signal ends the process at once: the engine's start may take minutes, and an output that is a pipe opens only
+ * once somebody reads it. */
 static void *end_by_signal(void *set) {
   int number = 0;
   if (sigwait(set, &number) == 0) _Exit(128 + number);
   return NULL;
-}
-
-static status open_engine(server *self, const sigset_t *ours) {
-  pthread_t guard;
-  sigset_t set = *ours;
-  if (pthread_create(&guard, NULL, end_by_signal, &set) != 0) return FAIL(ERR_LIMIT, "serve: cannot start a thread");
-  status result = cli_engine_open(&self->engine);
-  pthread_cancel(guard);
-  pthread_join(guard, NULL);
-  return result;
 }
 
 static status on_finished(void *context, const char *name, const verbatim_request *engine_request) {
@@ -245,7 +236,6 @@ static void drain(server *self, uint32_t signal_count) {
 
 static status serve_until_told(server *self) {
   uint32_t signal_count = 0;
-  TRY(tell_ready(self));
   while (signal_count == 0 && serve_queue_failure(self->queue) == OK) serve_for(self, TICK_MS, &signal_count);
   if (!self->engine.quiet) fprintf(stderr, "shutting down: running requests have %u s to finish\n", self->options.drain_seconds);
   drain(self, signal_count);
@@ -273,28 +263,25 @@ static status tell_differences(const server *self) {
   return OK;
 }
 
-static status serve_steps(server *self, const sigset_t *ours) {
+static status start(server *self) {
   const serve_options *o = &self->options;
   const char *log = o->access_log && strcmp(o->access_log, "-") != 0 ? o->access_log : NULL;
-  const char *const outputs[] = {self->engine.receipt_path, self->engine.stats_path, o->ready_file};
-  TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->engine.plan_path, NULL, self->engine.model_dir));
-  if (log) TRY(cli_files_check_model(log, self->engine.model_dir));
+  const cli_files_row files[] = {CLI_ENGINE_FILES(&self->engine), CLI_CONFIG_FILES(&self->config),
+                                 {CLI_FILES_WRITTEN, log, "the access log"}, {CLI_FILES_WRITTEN, o->ready_file, "the ready file"}};
+  TRY(cli_files_check(files, ARRAY_LEN(files)));
   TRY(cli_config_plan(&self->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
   TRY(open_access_log(self));
   TRY(tokenizer_open(&self->tokenizer, self->engine.model_dir));
   TRY(tell_differences(self));
   TRY(chat_open(&self->chat, self->engine.model_dir));
   self->engine.config.text = true;
-  TRY(open_engine(self, ours));
+  TRY(cli_engine_open(&self->engine));
   TRY(cli_engine_begin(&self->engine, self->tokenizer));
   serve_journal_set(&self->journal, SERVE_JOURNAL_RECEIPT, self->engine.receipt.file, self->engine.receipt_path);
   serve_journal_set(&self->journal, SERVE_JOURNAL_LOG, self->access_log, self->options.access_log);
   TRY(open_queue(self));
   TRY(open_http(self));
-  status result = serve_until_told(self);
-  close_server(self);
-  TRY(result);
-  return cli_engine_end(&self->engine);
+  return tell_ready(self);
 }
 
 /* From the first thread on only our descriptor has these signals; a peer that went away is an error of a call, not a signal. */
@@ -310,8 +297,16 @@ static status take_signals(server *self, sigset_t *ours) {
 
 static status serve(server *self) {
   sigset_t ours;
+  pthread_t guard;
   TRY(take_signals(self, &ours));
-  return serve_steps(self, &ours);
+  if (pthread_create(&guard, NULL, end_by_signal, &ours) != 0) return FAIL(ERR_LIMIT, "serve: cannot start a thread");
+  status result = start(self);
+  pthread_cancel(guard);
+  pthread_join(guard, NULL);
+  if (result == OK) result = serve_until_told(self);
+  close_server(self);
+  TRY(result);
+  return cli_engine_end(&self->engine);
 }
 
 int cli_serve(int argc, char **argv) {

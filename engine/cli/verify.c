@@ -395,8 +395,9 @@ static status run_all(verify_run *self) {
 }
 
 static status verify_steps(verify_run *self) {
-  const char *const outputs[] = {self->engine.receipt_path, self->engine.stats_path, self->trace.path};
-  TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->engine.plan_path, self->words[0], self->engine.model_dir));
+  const cli_files_row files[] = {CLI_ENGINE_FILES(&self->engine), {CLI_FILES_READ, self->words[0], "the input"},
+                                 {CLI_FILES_WRITTEN, self->trace.path, "the trace"}};
+  TRY(cli_files_check(files, ARRAY_LEN(files)));
   TRY(receipt_read_open(&self->receipt, self->words[0]));
   if (self->receipt.count == 0) return FAIL(ERR_FORMAT, "%s: the receipt has no requests, so there is nothing to verify", self->words[0]);
   TRY(choose(self));

@@ -13,6 +13,7 @@
 #define VERBATIM_CLI_CONFIG_H
 #include "base/base.h"
 #include "common/config_keys.h"
+#include "common/files.h"
 #include "common/options.h"
 #include "base/digest.h"
 #include "planner/flat_yaml.h"
@@ -22,6 +23,10 @@
   "  --config FILE       deployment file (YAML): defaults of the options, under their names, for this\n" \
   "                      and other commands\n" \
   "  --dump-config       print the resulting configuration as such a file, with its digest\n"
+
+/* Rows of a table for cli_files_check: what the deployment is read from. */
+#define CLI_CONFIG_FILES(config) \
+  {CLI_FILES_READ, (config)->path, "the deployment"}, {CLI_FILES_READ, cli_config_value(config, "profile"), "the profile"}
 
 typedef enum cli_config_origin {
   CLI_CONFIG_UNSET = 0, CLI_CONFIG_DEFAULT, CLI_CONFIG_FILE, CLI_CONFIG_COMMAND

@@ -4,6 +4,7 @@
 #ifndef VERBATIM_CLI_ENGINE_H
 #define VERBATIM_CLI_ENGINE_H
 #include "base/base.h"
+#include "common/files.h"
 #include "common/options.h"
 #include "common/output.h"
 #include "common/stats.h"
@@ -30,6 +31,11 @@
   "  --direct            launch kernels directly instead of replaying graphs\n" \
   "  --poison            fill with NaN all memory that must not matter\n" \
   "  --no-prefix-cache   compute every prompt token\n"
+
+/* Rows of a table for cli_files_check: what every subcommand with these options reads and writes. */
+#define CLI_ENGINE_FILES(engine) \
+  {CLI_FILES_READ, (engine)->plan_path, "the plan"}, {CLI_FILES_MODEL, (engine)->model_dir, "the model"}, \
+  {CLI_FILES_WRITTEN, (engine)->receipt_path, "the receipt"}, {CLI_FILES_WRITTEN, (engine)->stats_path, "the statistics"}
 
 typedef struct cli_engine {
   const char *plan_path, *model_dir, *receipt_path, *stats_path, *cache_dir; /* the first two are set by the subcommand */

@@ -35,6 +35,7 @@ static status check_place(const char *path) {
     return FAIL(ERR_USAGE, "%s is a folder, not a regular file; hint: name a file to write", path);
   }
   bool is_new = errno == ENOENT;
+  if (is_new && lstat(path, &info) == 0) return FAIL(ERR_USAGE, "%s is a link that leads nowhere; hint: name a file to write", path);
   if (is_new && !*base_of(path)) return FAIL(ERR_USAGE, "%s: expected the name of a file to write, found that of a folder", path);
   if (is_new && folder_of(path, folder) && access(folder, W_OK | X_OK) == 0) return OK;
   return FAIL(ERR_IO, "%s: cannot be written: %s; hint: its folder must exist and be writable", path, strerror(errno));
@@ -48,60 +49,110 @@ status cli_files_check_output(const char *path) {
   return OK;
 }
 
-status cli_files_check_apart(const char *output, const char *other, const char *what) {
-  struct stat a, b;
-  if (!output || !other || stat(output, &a) != 0 || stat(other, &b) != 0) return OK;
-  if (!S_ISREG(a.st_mode) || a.st_dev != b.st_dev || a.st_ino != b.st_ino) return OK;
-  return FAIL(ERR_USAGE, "%s would be overwritten, but it is %s (%s); hint: write to another file", output, what, other);
-}
-
-/* Whether two paths name the same file that does not exist yet. */
-static bool is_one_to_be(const char *a, const char *b) {
-  char folders[2][PATH_BYTES_MAX];
+/* Whether two paths name one regular file. */
+static bool is_one(const char *a, const char *b) {
   struct stat x, y;
-  if (stat(a, &x) == 0 || stat(b, &y) == 0 || strcmp(base_of(a), base_of(b)) != 0) return false;
-  if (!folder_of(a, folders[0]) || !folder_of(b, folders[1]) || stat(folders[0], &x) != 0 || stat(folders[1], &y) != 0) return false;
-  return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+  return stat(a, &x) == 0 && stat(b, &y) == 0 && S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static status check_two(const char *output, const char *other) {
-  if (output && other && (strcmp(output, other) == 0 || is_one_to_be(output, other)))
-    return FAIL(ERR_USAGE, "%s: expected two files for two outputs, found one", output);
-  return cli_files_check_apart(output, other, "another output");
+/* Whether the folder is the one that contains the path's last component. */
+static bool is_in(const char *path, const char *folder) {
+  char parent[PATH_BYTES_MAX];
+  struct stat x, y;
+  return folder_of(path, parent) && stat(parent, &x) == 0 && stat(folder, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+/* Whether two paths name one file that does not exist yet. */
+static bool is_one_to_be(const char *a, const char *b) {
+  char folder[PATH_BYTES_MAX];
+  struct stat info;
+  if (stat(a, &info) == 0 || stat(b, &info) == 0 || strcmp(base_of(a), base_of(b)) != 0) return false;
+  return folder_of(b, folder) && is_in(a, folder);
+}
+
+static status overwritten(const char *path, const char *what, const char *other) {
+  return FAIL(ERR_USAGE, "%s would be overwritten, but it is %s (%s); hint: write to another file", path, what, other);
+}
+
+/* The files that the program reads from a model folder, and those that other programs expect there. */
 static bool is_model_file(const char *name) {
-  static const char *const names[] = {"config.json", "tokenizer.json", "tokenizer_config.json", "tiktoken.model",
-                                      "model.safetensors.index.json"};
-  static const char suffix[] = ".safetensors";
-  size_t length = strlen(name), end = sizeof suffix - 1;
+  static const char *const names[] = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                                      "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "tiktoken.model",
+                                      "tokenizer.model", "chat_template.jinja", "chat_template.json", "model.safetensors.index.json"};
+  static const char *const suffixes[] = {".safetensors", ".py"};
+  size_t length = strlen(name);
   for (size_t i = 0; i < ARRAY_LEN(names); i++)
     if (strcmp(name, names[i]) == 0) return true;
-  return length > end && strcmp(name + length - end, suffix) == 0;
+  for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
+    size_t end = strlen(suffixes[i]);
+    if (length > end && strcmp(name + length - end, suffixes[i]) == 0) return true;
+  }
+  return false;
 }
 
 status cli_files_check_model(const char *output, const char *model_dir) {
   DIR *folder = output && model_dir ? opendir(model_dir) : NULL;
   if (!folder) return OK; /* the reader of the model reports it */
   status result = OK;
+  if (is_model_file(base_of(output)) && is_in(output, model_dir)) result = overwritten(output, "a file of the model", model_dir);
   for (const struct dirent *entry; result == OK && (entry = readdir(folder)) != NULL;) {
     char path[PATH_BYTES_MAX];
     int length = snprintf(path, sizeof path, "%s/%s", model_dir, entry->d_name);
     if (!is_model_file(entry->d_name) || length < 0 || (size_t)length >= sizeof path) continue;
-    result = cli_files_check_apart(output, path, "a file of the model");
+    if (is_one(output, path)) result = overwritten(output, "a file of the model", path);
   }
   closedir(folder);
   return result;
 }
 
-status cli_files_check_outputs(const char *const *outputs, size_t count, const char *plan_path, const char *input, const char *model_dir) {
+/* === Tables ================================================================================================================= */
+
+/* The file at this path is written: it must be none that the row names. */
+static status check_written(const char *path, const cli_files_row *row) {
+  if (row->use == CLI_FILES_MODEL) return cli_files_check_model(path, row->path);
+  if (row->use == CLI_FILES_FOLDER && is_in(path, row->path)) return overwritten(path, row->what, row->path);
+  if (row->use == CLI_FILES_FOLDER) return OK;
+  if (row->use == CLI_FILES_WRITTEN && (strcmp(path, row->path) == 0 || is_one_to_be(path, row->path)))
+    return FAIL(ERR_USAGE, "%s: expected two files for two outputs, found one", path);
+  return is_one(path, row->path) || is_one_to_be(path, row->path) ? overwritten(path, row->what, row->path) : OK;
+}
+
+/* Everything in the folder may be written. */
+static status check_folder(const char *folder, const cli_files_row *row) {
+  DIR *entries = opendir(folder);
+  status result = OK;
+  if (!entries) return OK; /* it will be made */
+  for (const struct dirent *entry; result == OK && (entry = readdir(entries)) != NULL;) {
+    char path[PATH_BYTES_MAX];
+    int length = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+    if (length > 0 && length < PATH_BYTES_MAX) result = check_written(path, row);
+  }
+  closedir(entries);
+  return result;
+}
+
+static status check_pair(const cli_files_row *output, const cli_files_row *row) {
+  return output->use == CLI_FILES_WRITTEN ? check_written(output->path, row) : check_folder(output->path, row);
+}
+
+/* What the program has open before it looks at its arguments; a redirection may have named any file. */
+static status check_standard(const cli_files_row *row) {
+  static const cli_files_row input = {CLI_FILES_READ, "/dev/stdin", "the input"};
+  static const cli_files_row outputs[] = {{CLI_FILES_WRITTEN, "/dev/stdout", "the standard output"},
+                                          {CLI_FILES_WRITTEN, "/dev/stderr", "the standard error output"}};
+  if (row->use == CLI_FILES_WRITTEN || row->use == CLI_FILES_FOLDER) TRY(check_pair(row, &input));
+  for (size_t i = 0; i < ARRAY_LEN(outputs); i++) TRY(check_pair(&outputs[i], row));
+  return OK;
+}
+
+status cli_files_check(const cli_files_row *rows, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    if (outputs[i]) TRY(check_place(outputs[i]));
-    TRY(cli_files_check_apart(outputs[i], plan_path, "the plan"));
-    TRY(cli_files_check_apart(outputs[i], input, "the input"));
-    TRY(cli_files_check_apart(outputs[i], "/dev/stdin", "the input"));
-    TRY(cli_files_check_model(outputs[i], model_dir));
-    for (size_t j = 0; j < i; j++) TRY(check_two(outputs[i], outputs[j]));
+    if (!rows[i].path) continue;
+    const bool is_output = rows[i].use == CLI_FILES_WRITTEN || rows[i].use == CLI_FILES_FOLDER;
+    if (rows[i].use == CLI_FILES_WRITTEN) TRY(check_place(rows[i].path));
+    TRY(check_standard(&rows[i]));
+    for (size_t j = 0; j < count && is_output; j++)
+      if (j != i && rows[j].path) TRY(check_pair(&rows[i], &rows[j]));
   }
   return OK;
 }

@@ -11,15 +11,25 @@
  * ERR_USAGE, ERR_IO. */
 status cli_files_check_output(const char *path);
 
-/* The two paths must not be the same regular file. ERR_USAGE, naming the second one `what`. Either may be NULL or absent. */
-status cli_files_check_apart(const char *output, const char *other, const char *what);
-
-/* The output must not be a file that is read from the model folder (NULL: no folder). ERR_USAGE. */
+/* The output must not be a file of the model folder (NULL: no folder), nor become one. ERR_USAGE. */
 status cli_files_check_model(const char *output, const char *model_dir);
 
-/* Checks all outputs (NULL: not requested) before anything is read or written: each can be written, and none is the plan, the input, a file
- * of the model, or another output. input: NULL, "-" or a path; stdin counts as an input, too. ERR_USAGE, ERR_IO. */
-status cli_files_check_outputs(const char *const *outputs, size_t count, const char *plan_path, const char *input, const char *model_dir);
+typedef enum cli_files_use {
+  CLI_FILES_READ,    /* an input */
+  CLI_FILES_MODEL,   /* a model folder: its files are inputs */
+  CLI_FILES_WRITTEN, /* an output, written at its path */
+  CLI_FILES_FOLDER   /* a folder of outputs: what lies in it may be overwritten, and no other output may be put into it */
+} cli_files_use;
+
+typedef struct cli_files_row { /* a path that the command line or the deployment names */
+  cli_files_use use;
+  const char *path; /* NULL: not given */
+  const char *what; /* for messages: "the plan" */
+} cli_files_row;
+
+/* Checks all paths of a subcommand before anything is written: each output can be written, and none is an input or another output, under
+ * whatever name. stdin counts as an input; stdout and stderr count as outputs. ERR_USAGE, ERR_IO. */
+status cli_files_check(const cli_files_row *rows, size_t count);
 
 /* The folder for compiled kernels: `asked`, where "" means none and returns NULL; if asked is NULL, the user's cache folder by the XDG
  * rules, its path written to room. */

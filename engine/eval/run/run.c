@@ -94,6 +94,24 @@ static status lock_folder(keeper *k) {
   return FAIL(ERR_USAGE, "%s: another evaluation is writing into it; hint: use another folder, or wait", k->run->folder);
 }
 
+static status check_files(const eval_run *self) {
+  const cli_files_row own[] = {CLI_ENGINE_FILES(&self->engine), {CLI_FILES_FOLDER, self->folder, "in the folder of the evaluation"}};
+  size_t count = 0, room = ARRAY_LEN(own) + self->file_count + self->perturb_count + 3 * (size_t)self->tasks.count;
+  cli_files_row *rows = calloc(room, sizeof *rows);
+  if (!rows) return no_memory();
+  for (; count < ARRAY_LEN(own); count++) rows[count] = own[count];
+  for (size_t i = 0; i < self->file_count; i++) rows[count++] = self->files[i];
+  for (uint32_t i = 0; i < self->perturb_count; i++) rows[count++] = (cli_files_row){CLI_FILES_READ, self->perturb[i], "a plan"};
+  for (uint32_t i = 0; i < self->tasks.count; i++) {
+    const eval_run_task *task = &self->tasks.list[i];
+    const char *const paths[] = {task->path, task->items_file.path, task->shots_file.path};
+    for (size_t j = 0; j < ARRAY_LEN(paths); j++) rows[count++] = (cli_files_row){CLI_FILES_READ, paths[j], "a file of a task"};
+  }
+  status result = cli_files_check(rows, count);
+  free(rows);
+  return result;
+}
+
 static status prepare_folder(keeper *k) {
   const eval_run *self = k->run;
   char manifest[PATH_BYTES_MAX];
@@ -539,6 +557,7 @@ static status check_finished(keeper *k) {
 }
 
 static status run_all(keeper *k) {
+  TRY(check_files(k->run));
   TRY(prepare_folder(k));
   TRY(find_others(k));
   TRY(tokenizer_open(&k->tokenizer, k->run->engine.model_dir));

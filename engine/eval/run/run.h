@@ -20,6 +20,8 @@ typedef struct eval_run { /* zeroed: closed; the caller sets the upper fields */
   eval_tasks tasks;
   status (*on_setup)(void *context, const json_t *setup); /* called before the first request; may refuse; may be NULL */
   void *context;
+  const cli_files_row *files; /* [file_count]: what the subcommand reads besides the members above */
+  size_t file_count;
   json_t *manifest;           /* set when the run has ended */
   bool is_interrupted;
   fail_cause failure;         /* of the first failed item; the run still completes */

@@ -43,6 +43,7 @@ static status keep_name(const char *name, eval_run_file *out) {
 
 static status read_file(const char *path, const char *name, uint64_t most, eval_run_file *out) {
   TRY(keep_name(name, out));
+  if (!(out->path = json_line_copy(path, strlen(path)))) return FAIL(ERR_LIMIT, "%s: no memory", name);
   TRY(eval_tasks_read(path, most, &out->text, &out->bytes));
   out->digest = digest_of(out->text, out->bytes);
   return OK;
@@ -79,6 +80,7 @@ static status take_recorded(const json_t *manifest, uint32_t index, const char *
 static void close_file(eval_run_file *self) {
   free(self->name);
   free(self->text);
+  free(self->path);
 }
 
 /* === Tasks ================================================================================================================== */

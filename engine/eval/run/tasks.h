@@ -12,6 +12,7 @@
 
 typedef struct eval_run_file { /* text NULL: none */
   char *name, *text;
+  char *path; /* from which it was read; NULL: it was in a manifest */
   size_t bytes;
   digest digest;
 } eval_run_file;
