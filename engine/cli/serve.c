@@ -53,11 +53,16 @@ static const char HELP[] =
   "  --served-model-name NAME  the model's name in requests (MODEL_DIR as given)\n"
   "  --api-key KEY       require \"Authorization: Bearer KEY\", except for /health and /version; better\n"
   "                      in the environment, as VERBATIM_API_KEY\n"
+  "  --allowed-host NAME allow requests that name this host (header Host), on any port; * for all;\n"
+  "                      may be repeated. A server on a loopback address knows localhost, 127.0.0.1, [::1] and\n"
+  "                      HOST, and refuses other names; any other server allows all until one is given\n"
+  "  --allowed-origin O  allow web pages of this origin (https://HOST[:PORT], or * for all) to use the\n"
+  "                      server, and answer CORS; may be repeated (none)\n"
   "  --max-body-bytes N  largest body (33554432)\n"
   "  --max-waiting N     most requests accepted beyond those that run; further ones get 429 (1024)\n"
   "  --request-memory-bytes N  memory of all accepted bodies and their possible replies; requests\n"
   "                      beyond it get 429 (1073741824)\n"
-  "  --max-connections N most connections; further ones wait to be accepted (1024)\n"
+  "  --max-connections N most connections; further ones take the place of silent ones, or wait (1024)\n"
   "  --client-timeout S  seconds a client has to send a head, to send a body, and to read some of its\n"
   "                      reply (30)\n"
   "  --drain-timeout S   seconds that requests have to finish after SIGTERM or SIGINT; a second signal\n"
@@ -71,6 +76,7 @@ typedef struct serve_options {
   const char **words; /* from argv: plan and model folder */
   uint32_t port, waiting_max, connections_max, client_seconds, drain_seconds;
   uint64_t body_bytes_max, request_bytes_max;
+  serve_access_names hosts, origins;
 } serve_options;
 
 typedef struct server {
@@ -107,6 +113,32 @@ static status check_options(const serve_options *o) {
   return *o->name ? OK : FAIL(ERR_USAGE, "--served-model-name: expected a name, found none");
 }
 
+static status take_name(const char *option, const char *value, void *target) {
+  serve_access_names *names = target;
+  if (names->count == SERVE_ACCESS_NAMES_MAX) return FAIL(ERR_USAGE, "%s: at most %u times", option, SERVE_ACCESS_NAMES_MAX);
+  bool is_word = *value && strlen(value) <= SERVE_ACCESS_NAME_BYTES_MAX;
+  for (const char *c = value; *c; c++) is_word = is_word && *c > ' ' && *c < 0x7f;
+  if (!is_word) return FAIL(ERR_USAGE, "%s: expected a name of 1 to %u printable characters", option, SERVE_ACCESS_NAME_BYTES_MAX);
+  names->list[names->count++] = value;
+  return OK;
+}
+
+/* As in the header Host, but for the port. */
+static status take_host(const char *option, const char *value, void *target) {
+  const char *end = *value == '[' ? strchr(value, ']') : NULL, *colon = strchr(end ? end : value, ':');
+  bool has_port = colon && colon == strrchr(value, ':'), has_path = strchr(value, '/') != NULL; /* an address of IPv6 has more colons */
+  if (has_port || has_path) return FAIL(ERR_USAGE, "%s: expected a name or an address without a port, found \"%s\"", option, value);
+  return take_name(option, value, target);
+}
+
+/* As in the header Origin: a path would match nothing. */
+static status take_origin(const char *option, const char *value, void *target) {
+  const char *host = strstr(value, "://");
+  bool is_origin = strcmp(value, "*") == 0 || strcmp(value, "null") == 0 || (host && host > value && host[3] && !strchr(host + 3, '/'));
+  if (is_origin) return take_name(option, value, target);
+  return FAIL(ERR_USAGE, "%s: expected an origin such as https://example.org, found \"%s\"", option, value);
+}
+
 static status parse_arguments(server *self, int argc, char **argv) {
   serve_options *o = &self->options;
   uint32_t count = 0;
@@ -116,7 +148,8 @@ static status parse_arguments(server *self, int argc, char **argv) {
     {"--max-waiting", cli_options_u32, &o->waiting_max}, {"--request-memory-bytes", cli_options_u64, &o->request_bytes_max},
     {"--max-connections", cli_options_u32, &o->connections_max}, {"--client-timeout", cli_options_u32, &o->client_seconds},
     {"--drain-timeout", cli_options_u32, &o->drain_seconds}, {"--access-log", cli_options_text, &o->access_log},
-    {"--ready-file", cli_options_text, &o->ready_file}};
+    {"--ready-file", cli_options_text, &o->ready_file}, {"--allowed-host", take_host, &o->hosts},
+    {"--allowed-origin", take_origin, &o->origins}};
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   cli_config_options(&self->config, CLI_CONFIG_SERVE, table, ARRAY_LEN(table));
   o->api_key = getenv("VERBATIM_API_KEY");
@@ -189,6 +222,7 @@ static status open_http(server *self) {
     .host = o->host, .model_dir = self->engine.model_dir, .port = o->port, .connections_max = o->connections_max,
     .client_seconds = o->client_seconds,
     .router = {.api_key = o->api_key, .body_bytes_max = o->body_bytes_max},
+    .access = {.hosts = o->hosts, .origins = o->origins, .bound = o->host},
     .model = {.name = o->name, .info = info, .tokenizer = self->tokenizer, .chat = self->chat, .fingerprint = self->fingerprint,
               .choices_max = CHOICES_MAX, .bytes_max = o->request_bytes_max},
     .queue = self->queue, .metrics = &self->metrics,

@@ -50,6 +50,8 @@ const cli_config_key cli_config_keys[] = {
   {"port", SERVE | DOCTOR, 0, NULL},
   {"served-model-name", SERVE, 0, NULL},
   {"api-key", SERVE, CLI_CONFIG_IS_SECRET, NULL},
+  {"allowed-host", SERVE, CLI_CONFIG_IS_LIST, NULL},
+  {"allowed-origin", SERVE, CLI_CONFIG_IS_LIST, NULL},
   {"max-body-bytes", SERVE, 0, NULL},
   {"max-waiting", SERVE, 0, NULL},
   {"max-connections", SERVE | DOCTOR, 0, NULL},

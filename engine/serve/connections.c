@@ -39,6 +39,7 @@ struct serve_connection {
   void *exchange; /* from on_head to on_end */
   enum phase phase;
   double deadline;    /* of the phase; 0: none */
+  double heard_at;    /* when its client last sent something */
   size_t scanned;     /* HEAD: bytes already searched for its end */
   uint64_t body_left; /* BODY that is not chunked: bytes to come */
   serve_chunks chunks;
@@ -71,9 +72,28 @@ static void end_exchange(serve_connection *c, bool whole) {
   if (exchange) c->owner->config.callbacks.on_end(exchange, whole);
 }
 
-/* Accepts connections as long as there may be more. */
+static bool has_input(const serve_connection *c) {
+  return poll(&(struct pollfd){.fd = bufferevent_getfd(c->stream), .events = POLLIN}, 1, 0) > 0;
+}
+
+/* The connection whose client has been silent longest, of those that owe the server something: a request, its rest, or the end. Null: none.
+ * A client whose bytes have not been read yet is not silent. */
+static serve_connection *find_silent(const serve_connections *self) {
+  for (double now = clock_seconds();;) {
+    serve_connection *longest = NULL;
+    for (serve_connection *c = self->first; c; c = c->next) {
+      bool owes = c->phase == IDLE || c->phase == HEAD || c->phase == BODY || c->phase == LINGERING;
+      if (owes && (!longest || c->heard_at <= longest->heard_at)) longest = c;
+    }
+    if (!longest || !has_input(longest)) return longest;
+    if (longest->heard_at >= now) return NULL;
+    longest->heard_at = now;
+  }
+}
+
+/* Accepts connections as long as there may be more, or one can be given up. */
 static void choose_listening(serve_connections *self) {
-  bool wanted = self->listener >= 0 && self->count < self->config.connections_max;
+  bool wanted = self->listener >= 0 && (self->count < self->config.connections_max || find_silent(self));
   if (wanted == self->is_listening) return;
   self->is_listening = wanted;
   if (wanted) event_add(self->accepting, NULL);
@@ -252,7 +272,8 @@ static void advance(serve_connection *c) {
 
 static const char *reason(unsigned http_status) {
   static const struct { unsigned status; const char *text; } reasons[] = {
-    {200, "OK"}, {400, "Bad Request"}, {401, "Unauthorized"}, {404, "Not Found"}, {405, "Method Not Allowed"}, {413, "Content Too Large"},
+    {200, "OK"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"}, {404, "Not Found"}, {405, "Method Not Allowed"},
+    {413, "Content Too Large"},
     {414, "URI Too Long"}, {415, "Unsupported Media Type"}, {429, "Too Many Requests"}, {431, "Request Header Fields Too Large"},
     {500, "Internal Server Error"}, {503, "Service Unavailable"}, {504, "Gateway Timeout"}, {505, "HTTP Version Not Supported"}};
   for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
@@ -343,8 +364,10 @@ bool serve_connections_is_gone(const serve_connection *c) { return c->has_eof ||
 /* === Events of a connection ================================================================================================= */
 
 static void on_read(struct bufferevent *stream, void *argument) {
+  serve_connection *c = argument;
   (void)stream;
-  advance(argument);
+  c->heard_at = clock_seconds();
+  advance(c);
 }
 
 /* The output buffer is empty, unless on_room adds to it. */
@@ -401,7 +424,8 @@ static void add_connection(serve_connections *self, int descriptor) {
     return;
   }
   set_options(descriptor);
-  *c = (serve_connection){.owner = self, .next = self->first, .stream = stream, .deadline = clock_seconds() + seconds};
+  *c = (serve_connection){.owner = self, .next = self->first, .stream = stream, .deadline = clock_seconds() + seconds,
+                          .heard_at = clock_seconds()};
   if (c->next) c->next->previous = c;
   self->first = c;
   self->count++;
@@ -413,13 +437,18 @@ static void add_connection(serve_connections *self, int descriptor) {
   bufferevent_enable(stream, EV_READ | EV_WRITE);
 }
 
-/* Without free descriptors it pauses until a connection ends, or the next sweep. */
+/* Beyond the limit, a new client takes the place of the one that has been silent longest: clients that only hold connections open shut
+ * nobody out. Without free descriptors it pauses until a connection ends, or the next sweep. */
 static void on_accept(evutil_socket_t listener, short what, void *argument) {
   serve_connections *self = argument;
   (void)what;
-  while (self->count < self->config.connections_max) {
+  for (;;) {
+    bool is_full = self->count >= self->config.connections_max;
+    serve_connection *silent = is_full ? find_silent(self) : NULL;
+    if (is_full && !silent) break;
     int descriptor = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (descriptor >= 0) {
+      if (silent) free_connection(silent);
       add_connection(self, descriptor);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       event_del(self->accepting);

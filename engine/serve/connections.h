@@ -40,7 +40,7 @@ typedef struct serve_callbacks {
 typedef struct serve_connections_config {
   const char *host;         /* a name or an address */
   uint32_t port;            /* 0: any that is free  */
-  uint32_t connections_max; /* others wait in the kernel until one ends */
+  uint32_t connections_max; /* others wait in the kernel until one ends, or take the place of a silent one */
   double seconds;           /* the time limit above */
   serve_callbacks callbacks;
 } serve_connections_config;

@@ -17,7 +17,8 @@
 
 #define BODY_ROOM_MIN 4096u
 #define ID_BYTES 40u
-#define HEADERS_BYTES 512u
+#define HEADERS_BYTES 1024u
+#define ACCESS_BYTES 768u /* of them: Access-Control-... */
 #define SHORT_BYTES (32u << 10) /* a body or a reply up to this size takes a few milliseconds */
 
 /* An exchange is a request and its reply. States follow each other as
@@ -44,6 +45,8 @@ struct exchange {
   serve_http *server;
   serve_connection *connection; /* null after it has ended */
   const serve_route *route;
+  const char *origin;           /* of the web page that may read the reply; null: none */
+  bool is_preflight;
   enum exchange_state state;
   bool is_in_queue;             /* the queue holds the ticket */
   double began;
@@ -216,12 +219,13 @@ static void hand_over(exchange *x, enum exchange_state state, bool is_long) {
 
 /* type null: the reply has no body. */
 static void put_headers(exchange *x, unsigned http_status, const char *type, char headers[HEADERS_BYTES]) {
-  char content[128] = "", allow[64] = "";
+  char content[128] = "", allow[64] = "", access[ACCESS_BYTES];
   if (type) snprintf(content, sizeof content, "Content-Type: %s\r\n", type);
   if (http_status == 405 && x->route) snprintf(allow, sizeof allow, "Allow: %s\r\n", serve_router_allow(x->route));
   const char *retry = http_status == 429 || http_status == 503 ? "Retry-After: 1\r\n" : "";
   const char *authenticate = http_status == 401 ? "WWW-Authenticate: Bearer\r\n" : "";
-  snprintf(headers, HEADERS_BYTES, "%sX-Request-Id: %s\r\n%s%s%s", content, x->id, allow, retry, authenticate);
+  serve_access_headers(x->origin, x->is_preflight, access, sizeof access);
+  snprintf(headers, HEADERS_BYTES, "%sX-Request-Id: %s\r\n%s%s%s%s", content, x->id, allow, retry, authenticate, access);
   x->http_status = http_status;
 }
 
@@ -270,6 +274,11 @@ static void send_metrics(exchange *x) {
   }
   const serve_fault fault = serve_router_fault(500, "no_memory", "%.400s", fail_text());
   send_fault(x, &fault);
+}
+
+static void send_preflight(exchange *x) {
+  serve_text none = {0};
+  send_text(x, 200, &none, NULL);
 }
 
 static void send_health(exchange *x) {
@@ -471,6 +480,10 @@ static void on_request(void *argument) {
     send_out(x);
     return;
   }
+  if (x->is_preflight) {
+    send_preflight(x);
+    return;
+  }
   const serve_model model = model_now(x->server);
   switch (x->route->endpoint) {
     case SERVE_COMPLETIONS:
@@ -500,11 +513,14 @@ static void name_exchange(exchange *x, const char *given) {
  * before. A body of ambiguous length, or far too long, is not read. */
 static void judge_head(exchange *x, const serve_message *message) {
   const serve_router *router = &x->server->config.router;
+  const serve_head *head = &message->head;
   serve_fault fault;
-  if (serve_router_judge(router, &message->head, &x->route, &fault)) return;
+  bool may_ask = serve_access_judge(&x->server->config.access, head, &x->origin, &fault);
+  x->is_preflight = may_ask && x->origin && serve_access_is_preflight(head) && serve_router_is_framed(head);
+  if (x->is_preflight || (may_ask && serve_router_judge(router, head, &x->route, &fault))) return;
   refuse(x, fault);
   bool is_long = message->body_bytes > 2 * router->body_bytes_max;
-  if (message->expects_continue || !serve_router_is_framed(&message->head) || is_long) send_out(x);
+  if (message->expects_continue || !serve_router_is_framed(head) || is_long) send_out(x);
 }
 
 static void *on_head(void *context, serve_connection *connection, const serve_message *message, const serve_fault *fault) {
@@ -541,6 +557,7 @@ status serve_http_open(serve_http **out, const serve_http_config *config, char *
     .callbacks = {.context = self, .on_head = on_head, .on_body = on_body, .on_bad_body = on_bad_body, .on_request = on_request,
                   .on_room = on_room, .on_gone = on_gone, .on_end = on_end, .on_news = on_news}};
   status result = serve_connections_open(&self->connections, &sockets, url, url_bytes);
+  if (result == OK) self->config.access.is_loopback = serve_access_is_loopback(url);
   if (result == OK) result = serve_work_open(&self->work);
   if (result == OK) *out = self;
   else serve_http_close(self);

@@ -5,6 +5,7 @@
 #ifndef VERBATIM_SERVE_HTTP_H
 #define VERBATIM_SERVE_HTTP_H
 #include "base/base.h"
+#include "serve/access.h"
 #include "serve/request.h"
 #include "serve/router.h"
 #include "serve/journal.h"
@@ -20,6 +21,7 @@ typedef struct serve_http_config { /* what it points to outlives the server */
   uint32_t connections_max;
   uint32_t client_seconds;  /* 1 ..: time limit for a head, for a body, and for a client that reads nothing */
   serve_router router;
+  serve_access access;      /* is_loopback is set by serve_http_open */
   serve_model model;        /* `created` is set for each reply */
   serve_queue *queue;
   serve_metrics *metrics;

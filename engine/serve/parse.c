@@ -75,14 +75,17 @@ static void decode_path(char *path) {
 }
 
 /* The path of a target in absolute form, http://HOST/PATH, which every server must accept (RFC 9112, 3.2.2); any other target as it is.
- * NULL: there is no host. An empty path becomes "/". */
-static char *path_in(char *target) {
+ * NULL: there is no host. An empty path becomes "/". The host counts instead of the header's. */
+static char *path_in(char *target, const char **host) {
   size_t scheme = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
   if (!scheme) return target;
   char *path = target + scheme + strcspn(target + scheme, "/?");
-  if (path == target + scheme) return NULL;
+  size_t host_bytes = (size_t)(path - target) - scheme;
+  if (!host_bytes) return NULL;
+  *host = memmove(target + scheme - 2, target + scheme, host_bytes); /* makes room for its end, and for a path */
+  target[scheme - 2 + host_bytes] = 0;
   if (*path == '/') return path;
-  path[-1] = '/'; /* over the host's last letter, which nothing reads */
+  path[-1] = '/';
   return path - 1;
 }
 
@@ -100,7 +103,7 @@ static bool parse_request_line(char *line, serve_message *out, serve_fault *faul
     return false;
   }
   out->is_http10 = version[7] == '0';
-  if (!(target = path_in(target))) return refuse(fault, "expected a host in the target's absolute form");
+  if (!(target = path_in(target, &out->head.host))) return refuse(fault, "expected a host in the target's absolute form");
   char *query = strchr(target, '?');
   if (query) {
     *query++ = 0;
@@ -152,6 +155,11 @@ static bool take_header(const char *name, const char *value, serve_message *out,
     head->length_count++;
   } else if (strcasecmp(name, "Host") == 0) {
     s->hosts++;
+    if (!head->host) head->host = value;
+  } else if (strcasecmp(name, "Origin") == 0) {
+    if (!head->origin) head->origin = value;
+  } else if (strcasecmp(name, "Access-Control-Request-Method") == 0) {
+    head->asks_method = true;
   } else if (strcasecmp(name, "Connection") == 0) {
     s->closes |= has_token(value, "close");
     s->keeps |= has_token(value, "keep-alive");

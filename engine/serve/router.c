@@ -105,9 +105,9 @@ static bool judge_body(const serve_router *self, const serve_head *head, serve_f
   if (!serve_router_is_framed(head))
     return refuse(fault, serve_router_fault(400, "bad_length", "expected at most one header that says how long the body is, Content-Length "
                                           "or Transfer-Encoding: chunked, and no blanks in the names of headers"));
-  if (head->content_type && !is_json(head->content_type))
-    return refuse(fault, serve_router_fault(415, "unsupported_media_type", "expected the Content-Type application/json, found %.100s",
-                                          head->content_type));
+  if (strcmp(head->method, "POST") == 0 && !(head->content_type && is_json(head->content_type)))
+    return refuse(fault, serve_router_fault(415, "unsupported_media_type", "expected the header \"Content-Type: application/json\", found "
+                                          "%.100s", head->content_type ? head->content_type : "none"));
   if (head->content_encoding && strcasecmp(head->content_encoding, "identity") != 0)
     return refuse(fault, serve_router_fault(415, "unsupported_content_encoding", "expected a body without Content-Encoding, found %.100s; "
                                           "hint: send it uncompressed", head->content_encoding));

@@ -29,6 +29,8 @@ typedef struct serve_router {
 } serve_router;
 
 typedef struct serve_head { /* of a request; null: it has no such header */
+  const char *host, *origin;
+  bool asks_method;        /* it has the header Access-Control-Request-Method */
   const char *method, *url, *authorization, *content_type, *content_encoding, *content_length, *transfer_encoding;
   uint32_t length_count;   /* number of headers Content-Length and Transfer-Encoding */
   bool has_wrong_name;     /* a header's name contains a blank: a proxy may have read it as another header */

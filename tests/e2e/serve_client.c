@@ -29,9 +29,9 @@ static void rest(void) { nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL)
 /* === The server ============================================================================================================= */
 
 static void run_server(const e2e_model *model, const char *program, const char *receipt, const char *ready, const char *const *options) {
-  const char *argv[SERVE_CLIENT_ARGUMENTS + 20] = {program, "serve", model->plan_path, model->model_dir, "--device", "cpu",
+  const char *argv[SERVE_CLIENT_ARGUMENTS + 22] = {program, "serve", model->plan_path, model->model_dir, "--device", "cpu",
                                                    "--threads", "1", "--quiet", "--port", "0", "--receipt", receipt,
-                                                   "--ready-file", ready, "--served-model-name", "tiny"};
+                                                   "--ready-file", ready, "--served-model-name", "tiny", "--allowed-host", "x"};
   size_t at = 0, count = 0;
   while (argv[at]) at++;
   while (options[count] && count < SERVE_CLIENT_ARGUMENTS) argv[at++] = options[count++];
@@ -193,7 +193,9 @@ served_reply served_ask(const served *self, const char *method, const char *path
   int to = served_connect(self);
   if (to < 0) stop("connect");
   served_send(to, "%s %s HTTP/1.1\r\nHost: x\r\n%s", method, path, headers);
-  if (body) served_send(to, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
+  bool has_type = strstr(headers, "Content-Type:") != NULL, is_post = strcmp(method, "POST") == 0;
+  if (is_post && !has_type) served_send(to, "Content-Type: application/json\r\n");
+  if (body) served_send(to, "Content-Length: %zu\r\n", strlen(body));
   served_send(to, "\r\n%s", body ? body : "");
   served_reply reply = {0};
   if (strcmp(method, "HEAD") != 0) reply = served_read(to);

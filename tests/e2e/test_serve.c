@@ -17,6 +17,7 @@
 #define CLIENTS 64u
 #define LONG_TOKENS 600u
 #define NONE (const char *const[]){NULL}
+#define POST "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 static const char DEPLOY[] = "max-num-seqs: 16\nmax-num-batched-tokens: 128\nmax-model-len: 1024\nkv_pages: 256\nladder: [1, 4, 16]\n";
 /* Runs until its last token, and takes a while. */
 #define LONG_BODY "{\"model\":\"tiny\",\"prompt\":\"reverse: long\",\"max_tokens\":%u,\"ignore_eos\":true,\"stream\":%s,\"temperature\":0}"
@@ -411,7 +412,7 @@ static void bodies_share_the_memory_for_requests(void **state) {
   served_begin(&server, &model, "receipt", little);
   memset(part, ' ', 60000);
   int holder = served_connect(&server);
-  served_send(holder, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 60001\r\n\r\n%s", part);
+  served_send(holder, POST "Content-Length: 60001\r\n\r\n%s", part);
   served_wait(&server, "verbatim_request_memory_bytes{model_name=\"tiny\"}", 65536); /* room doubles */
   served_expect_error(served_ask(&server, "POST", "/v1/completions", "", part), 429, "out_of_request_memory");
   close(holder);
@@ -436,14 +437,14 @@ static void heads_and_bodies_have_limits(void **state) {
   memcpy(text + 16998, "\r\n", 2);
   served_expect_error(served_ask(&server, "GET", "/health", text, NULL), 431, "headers_too_large");
   int to = served_connect(&server); /* chunks without a length: up to the limit, and above it */
-  served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%zx\r\n%s\r\n0\r\n\r\n",
+  served_send(to, POST "Transfer-Encoding: chunked\r\n\r\n%zx\r\n%s\r\n0\r\n\r\n",
               strlen(SHORT_BODY), SHORT_BODY);
   served_expect_status(served_read(to), 200);
-  served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  served_send(to, POST "Transfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 15; i++) served_send(to, "64\r\n%0100d\r\n", i);
   served_send(to, "0\r\n\r\n");
   served_expect_error(served_read(to), 413, "body_too_large");
-  served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  served_send(to, POST "Transfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 30; i++) served_send(to, "64\r\n%0100d\r\n", i);
   served_expect_status(served_read(to), 0); /* one that continues is cut off */
   close(to);
@@ -453,7 +454,7 @@ static void heads_and_bodies_have_limits(void **state) {
                                         "Transfer-Encoding: identity\r\n", "Content-Length : 2\r\n", "Transfer-Encoding\t: chunked\r\n"};
   for (size_t i = 0; i < ARRAY_LEN(unclear); i++) { /* nothing after such a head is read, least of all as a request */
     to = served_connect(&server);
-    served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n%s\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n", unclear[i]);
+    served_send(to, POST "%s\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n", unclear[i]);
     served_expect_error(served_read(to), 400, "bad_length");
     assert_true(seconds_until_closed(to) < 5);
     close(to);
@@ -472,7 +473,7 @@ static void requests_may_share_a_connection(void **state) {
   served_begin(&server, &model, "receipt", NONE);
   int to = served_connect(&server);
   for (int i = 0; i < 3; i++)
-    served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%sGET /health HTTP/1.1\r\nHost: x\r\n\r\n",
+    served_send(to, POST "Content-Length: %zu\r\n\r\n%sGET /health HTTP/1.1\r\nHost: x\r\n\r\n",
                 strlen(SHORT_BODY), SHORT_BODY);
   for (int i = 0; i < 3; i++) {
     json_t *made = object_of(served_read(to));
@@ -480,7 +481,7 @@ static void requests_may_share_a_connection(void **state) {
     json_decref(made);
     served_expect_status(served_read(to), 200);
   }
-  served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\nExpect: 100-continue\r\n\r\n", strlen(SHORT_BODY));
+  served_send(to, POST "Content-Length: %zu\r\nExpect: 100-continue\r\n\r\n", strlen(SHORT_BODY));
   served_expect_status(served_read(to), 100);
   served_send(to, "%s", SHORT_BODY);
   served_expect_status(served_read(to), 200);
@@ -509,22 +510,19 @@ static void what_only_the_engine_knows_is_refused_with_400(void **state) {
 
 static void connections_beyond_the_limit_wait(void **state) {
   (void)state;
-  static const char *const two[] = {"--max-connections", "2", NULL};
+  static const char *const three[] = {"--max-connections", "3", NULL};
   served server;
-  served_begin(&server, &model, "receipt", two);
-  int held[] = {served_connect(&server), served_connect(&server)};
-  for (int i = 0; i < 2; i++) {
-    served_send(held[i], "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
-    served_expect_status(served_read(held[i]), 200);
-  }
+  served_begin(&server, &model, "receipt", three);
+  char body[256];
+  snprintf(body, sizeof body, LONG_BODY, LONG_TOKENS, "false");
+  int held[] = {served_post(&server, "/v1/completions", "", body), served_post(&server, "/v1/completions", "", body), -1};
+  served_wait(&server, "vllm:num_requests_running{model_name=\"tiny\"}", 2);
+  held[2] = served_post(&server, "/v1/completions", "", body);
   int waiting = served_post(&server, "/v1/completions", "", SHORT_BODY);
-  assert_int_equal(poll(&(struct pollfd){.fd = waiting, .events = POLLIN}, 1, 300), 0);
-  served_send(held[1], "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"); /* a client that is already connected is served */
-  served_expect_status(served_read(held[1]), 200);
+  assert_int_equal(poll(&(struct pollfd){.fd = waiting, .events = POLLIN}, 1, 200), 0);
   close(held[0]);
   served_expect_status(served_read(waiting), 200);
-  close(waiting);
-  close(held[1]);
+  close(waiting), close(held[1]), close(held[2]);
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
@@ -574,7 +572,7 @@ static void slow_clients_are_not_waited_for(void **state) {
   int silent = served_connect(&server), head = served_connect(&server), body = served_connect(&server);
   double begun = clock_seconds();
   served_send(head, "GET /health HTTP/1.1\r\n");
-  served_send(body, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n");
+  served_send(body, POST "Content-Length: 1000\r\n\r\n");
   for (bool open = true; open && clock_seconds() - begun < 20;) { /* a byte now and then, which does not count as a pause */
     struct pollfd ends[] = {{.fd = head, .events = POLLIN}, {.fd = body, .events = POLLIN}};
     served_send(head, "X");

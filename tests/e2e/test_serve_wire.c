@@ -18,7 +18,10 @@
 
 #define NONE (const char *const[]){NULL}
 #define HEALTH "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-#define POST "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+#define SILENT 12
+#define ASKS "Access-Control-Request-Method: POST\r\n"
+#define JSON "Content-Type: application/json\r\n"
+#define POST "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" JSON
 static const char DEPLOY[] = "max-num-seqs: 4\nmax-num-batched-tokens: 128\nmax-model-len: 1024\nkv_pages: 64\nladder: [1, 4]\n";
 static const char SHORT_BODY[] = "{\"prompt\":\"add: 86+72=\",\"max_tokens\":8,\"temperature\":0,\"stream\":true}";
 /* Runs until its last token, and takes a while. */
@@ -143,6 +146,42 @@ static void smuggled_requests_are_not_answered(void **state) {
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
+/* A request that a browser sends for a web page; each refusal is a reply like any other. The server's own names are the control. */
+static void web_pages_are_kept_out(void **state) {
+  (void)state;
+  static const char *const options[] = {"--allowed-origin", "https://app.example", NULL};
+  static const struct { const char *head; int status; const char *code; } cases[] = {
+    {"Host: localhost\r\n" JSON, 200, NULL}, {"Host: 127.0.0.1:80\r\n" JSON, 200, NULL}, {"Host: [::1]\r\n" JSON, 200, NULL},
+    {"Host: attacker.example\r\n" JSON, 403, "host_not_allowed"}, {"Host: localhost\r\n", 415, "unsupported_media_type"},
+    {"Host: localhost\r\nContent-Type: text/plain\r\n", 415, "unsupported_media_type"},
+    {"Host: localhost\r\nOrigin: https://attacker.example\r\n" JSON, 403, "origin_not_allowed"},
+    {"Host: localhost\r\nOrigin: null\r\n" JSON, 403, "origin_not_allowed"},
+    {"Host: localhost\r\nOrigin: https://app.example\r\n" JSON, 200, NULL},
+    {"Host: localhost\r\nOrigin: https://app.example\r\n", 415, "unsupported_media_type"}};
+  served server;
+  char value[256];
+  served_begin(&server, &model, "receipt", options);
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    int to = served_connect(&server);
+    served_send(to, "POST /v1/completions HTTP/1.1\r\n%sContent-Length: %zu\r\n\r\n%s", cases[i].head, strlen(SHORT_BODY), SHORT_BODY);
+    served_reply reply = served_read(to);
+    bool is_named = strcmp(served_header(&reply, "Access-Control-Allow-Origin", value), "https://app.example") == 0;
+    assert_true(is_named == (strstr(cases[i].head, "app.example") != NULL));
+    if (cases[i].code) served_expect_error(reply, cases[i].status, cases[i].code);
+    else served_expect_status(reply, cases[i].status);
+    close(to);
+  }
+  served_expect_status(served_ask(&server, "GET", "http://attacker.example/version", "", NULL), 403);
+  served_expect_status(served_ask(&server, "GET", "http://localhost:1?x", "", NULL), 404);
+  served_expect_status(served_ask(&server, "GET", "http://x/version?x", "", NULL), 200);
+  served_reply reply = served_ask(&server, "OPTIONS", "/v1/completions", "Origin: https://app.example\r\n" ASKS, NULL);
+  assert_string_equal(served_header(&reply, "Access-Control-Allow-Headers", value), "Authorization, *");
+  served_expect_status(reply, 200);
+  served_expect_status(served_ask(&server, "OPTIONS", "/v1/completions", ASKS, NULL), 405);
+  served_expect_error(served_ask(&server, "OPTIONS", "/tokenize", "Origin: http://x\r\n" ASKS, NULL), 403, "origin_not_allowed");
+  assert_int_equal(served_end(&server, SIGTERM), 0);
+}
+
 static void a_head_has_an_end(void **state) {
   (void)state;
   served server;
@@ -199,7 +238,7 @@ static void a_client_of_http_10_is_answered(void **state) {
   assert_string_equal(served_header(&kept, "Connection", value), "Keep-Alive");
   served_expect_status(kept, 200);
   assert_true(is_open(to));
-  served_send(to, "POST /v1/completions HTTP/1.0\r\nContent-Length: %zu\r\n\r\n%s", strlen(SHORT_BODY), SHORT_BODY);
+  served_send(to, "POST /v1/completions HTTP/1.0\r\n" JSON "Content-Length: %zu\r\n\r\n%s", strlen(SHORT_BODY), SHORT_BODY);
   char *stream = read_to_end(to); /* it ends with the connection */
   assert_non_null(stream);
   assert_non_null(strstr(stream, "\r\nConnection: close\r\n"));
@@ -355,6 +394,32 @@ static void a_connection_that_is_silent_is_closed(void **state) {
 
 /* === Descriptors ============================================================================================================ */
 
+/* All places are taken by clients that send nothing, or not all; one has a reply coming. New ones are answered at once, and stay open. */
+static void silent_clients_shut_nobody_out(void **state) {
+  (void)state;
+  static const char *const few[] = {"--max-connections", "13", NULL}, *const sent[] = {"", "GET /health HT", POST, HEALTH};
+  served server;
+  int silent[SILENT], more[SILENT];
+  served_begin(&server, &model, "receipt", few);
+  int running = served_post(&server, "/v1/completions", "", LONG_BODY);
+  for (int i = 0; i < SILENT; i++) {
+    silent[i] = served_connect(&server);
+    served_send(silent[i], "%s%s", sent[i % 4], i % 4 == 2 ? "Content-Length: 10\r\n\r\n{" : "");
+    if (i % 4 == 3) served_expect_status(served_read(silent[i]), 200);
+  }
+  for (int i = 0; i < SILENT; i++) {
+    double begun = clock_seconds();
+    more[i] = served_connect(&server);
+    served_send(more[i], HEALTH);
+    served_expect_status(served_read(more[i]), 200);
+    assert_true(clock_seconds() - begun < 5);
+  }
+  for (int i = 0; i < SILENT; i++) close(silent[i]), close(more[i]);
+  served_expect_status(served_read(running), 200);
+  close(running);
+  assert_int_equal(served_end(&server, SIGTERM), 0);
+}
+
 /* A client that cannot be accepted waits, and is accepted when another one has left. */
 static void without_descriptors_connections_wait(void **state) {
   (void)state;
@@ -381,13 +446,13 @@ static void without_descriptors_connections_wait(void **state) {
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_no_request_is_refused_and_ends_the_connection), cmocka_unit_test(smuggled_requests_are_not_answered),
-    cmocka_unit_test(a_head_has_an_end),
+    cmocka_unit_test(a_head_has_an_end), cmocka_unit_test(web_pages_are_kept_out),
     cmocka_unit_test(a_refusal_reaches_a_client_that_still_sends), cmocka_unit_test(a_client_of_http_10_is_answered),
     cmocka_unit_test(a_stream_is_whole_before_its_connection_ends),
     cmocka_unit_test(a_reply_to_head_has_no_body), cmocka_unit_test(only_a_body_that_will_be_read_is_asked_for),
     cmocka_unit_test(requests_sent_ahead_are_answered_in_order), cmocka_unit_test(a_client_that_closes_its_side_is_gone),
     cmocka_unit_test(a_client_that_has_sent_too_much_and_leaves_is_noticed), cmocka_unit_test(a_connection_that_is_silent_is_closed),
-    cmocka_unit_test(without_descriptors_connections_wait)};
+    cmocka_unit_test(silent_clients_shut_nobody_out), cmocka_unit_test(without_descriptors_connections_wait)};
   e2e_begin(argc, argv);
   e2e_make_model(&model, "tests/oracle/small-v3.json", DEPLOY);
   snprintf(model.model_dir, sizeof model.model_dir, "tests/tiny");
