@@ -21,11 +21,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #define PATH_BYTES_MAX 4096
 
 struct verbatim {
   verbatim_config config;
+  pid_t process;         /* that opened it: its threads and its device do not exist in a child of it */
   arena host;
   plan plan;
   gpu *device;
@@ -202,12 +205,27 @@ static void leave(verbatim *self, const fenv_t *callers) {
   fesetenv(callers);
 }
 
+/* A call that needs the engine's threads or its device would wait for ever in a process that was forked from the engine's. */
+static status check_engine(const verbatim *self) {
+  if (!self) return FAIL(ERR_USAGE, "engine: expected one from verbatim_open, found null");
+  if (self->process == getpid()) return OK;
+  return FAIL(ERR_USAGE, "engine: it belongs to process %ld, which forked this one; hint: open an engine after the fork",
+              (long)self->process);
+}
+
+static status check_request(const verbatim_request *request) {
+  return request ? OK : FAIL(ERR_USAGE, "request: expected one, found null");
+}
+
 int verbatim_open(verbatim **engine, const verbatim_config *config) {
   fail_clear();
+  if (!engine || !config) return FAIL(ERR_USAGE, "open: expected a place for the engine and a config, found null");
+  if (!config->plan_path || !config->model_dir) return FAIL(ERR_USAGE, "config: expected plan_path and model_dir, found null");
   verbatim *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "no memory for the engine");
   fenv_t callers;
   self->config = *config;
+  self->process = getpid();
   enter(self, &callers);
   status result = start(self); /* gpu_open binds the device, and the CPU backend's threads inherit our environment from here */
   leave(self, &callers);
@@ -217,7 +235,7 @@ int verbatim_open(verbatim **engine, const verbatim_config *config) {
 }
 
 void verbatim_close(verbatim *self) {
-  if (!self) return;
+  if (!self || self->process != getpid()) return;
   fenv_t callers;
   enter(self, &callers);
   exec_close(self->machine);
@@ -233,7 +251,7 @@ void verbatim_close(verbatim *self) {
 
 static verbatim_memory describe_memory(const verbatim *self) {
   verbatim_memory memory = self->memory;
-  if (!self->device) return memory;
+  if (!self->device || self->process != getpid()) return memory;
   memory.planned = align_up(self->plan.header->device_bytes, GPU_GRANULARITY);
   memory.reserved = gpu_reserved_bytes(self->device);
   memory.total = gpu_describe(self->device)->memory_bytes;
@@ -281,6 +299,10 @@ verbatim_counters verbatim_count(const verbatim *self) {
 int verbatim_submit(verbatim *self, verbatim_request *request) {
   fenv_t callers;
   fail_clear();
+  TRY(check_engine(self));
+  TRY(check_request(request));
+  if (schedule_has(&self->schedule, request))
+    return FAIL(ERR_USAGE, "request: it was submitted before and is not finished; hint: each sample needs a struct of its own");
   enter(self, &callers);
   status result = request_check(&self->model, request);
   if (result == OK) {
@@ -293,6 +315,8 @@ int verbatim_submit(verbatim *self, verbatim_request *request) {
 
 int verbatim_cancel(verbatim *self, verbatim_request *request) {
   fail_clear();
+  TRY(check_engine(self));
+  TRY(check_request(request));
   if (request->finish != VERBATIM_RUNNING) return OK;
   fenv_t callers;
   enter(self, &callers);
@@ -320,9 +344,11 @@ static void settle(verbatim *self, uint32_t side) {
 }
 
 int verbatim_poll(verbatim *self, bool *busy) {
-  uint32_t side = self->side;
   fenv_t callers;
   fail_clear();
+  TRY(check_engine(self));
+  if (!busy) return FAIL(ERR_USAGE, "poll: expected a place for busy, found null");
+  uint32_t side = self->side;
   enter(self, &callers);
   schedule_expire(&self->schedule);
   self->outstanding[side] = schedule_step(&self->schedule, side);
@@ -338,14 +364,16 @@ const char *verbatim_error(void) { return fail_text(); }
 
 /* === Text =================================================================================================================== */
 
-static status check_text(const verbatim *self) {
+/* Needs no thread and no device. */
+static status check_text(const verbatim *self, const void *from, size_t from_count, const void *to, size_t to_max, const void *count) {
+  if (!self || (from_count && !from) || (to_max && !to) || !count) return FAIL(ERR_USAGE, "text: expected an argument, found null");
   return self->tokenizer ? OK : FAIL(ERR_USAGE, "text: expected an engine opened with config.text, found one without");
 }
 
 int verbatim_encode(verbatim *self, const char *text, size_t bytes, bool add_special, bool parse_special, int32_t *ids, size_t ids_max,
                     size_t *count) {
   fail_clear();
-  TRY(check_text(self));
+  TRY(check_text(self, text, bytes, ids, ids_max, count));
   return tokenizer_encode(self->tokenizer, text, bytes, add_special, parse_special, ids, ids_max, count);
 }
 
@@ -363,7 +391,7 @@ static void write_text(void *context, const char *text, size_t bytes) {
 
 int verbatim_decode(const verbatim *self, const int32_t *ids, size_t count, char *text, size_t text_max, size_t *bytes) {
   fail_clear();
-  TRY(check_text(self));
+  TRY(check_text(self, ids, count, text, text_max, bytes));
   stop_text made = {0};
   text_writer w = {.text = text, .text_max = text_max};
   for (size_t i = 0; i < count; i++) stop_text_push(&made, self->tokenizer, (stop_text_set){0}, ids[i], UINT64_MAX, write_text, &w);

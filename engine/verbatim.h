@@ -23,6 +23,9 @@ extern "C" {
 /* Threads. The library's only state is its engines and one error text per thread. An engine may be used by any thread, but only by one at a
  * time; engines are independent, and different threads may use them at once. A callback runs on the thread whose call triggers it.
  *
+ * An engine belongs to the process that opened it. In a child after fork, submit, cancel and poll fail with VERBATIM_ERR_USAGE, and close
+ * does nothing. A null engine, config or request is the same error.
+ *
  * A fault of the GPU ends the process: on_fault is called, a line goes to stderr, and _Exit(7) follows, without exit handlers. on_fault may
  * end the process in another way. Inside verbatim_poll it may also leave by longjmp; no function may be called with that engine afterwards,
  * and its memory is never freed. */
@@ -261,7 +264,7 @@ void verbatim_close(verbatim *engine); /* Does nothing for null. Unfinished requ
 verbatim_info verbatim_describe(const verbatim *engine);
 verbatim_counters verbatim_count(const verbatim *engine);
 
-/* Queues a request. Until it is finished, the struct must not move and must not be submitted again. An error leaves the engine unchanged;
+/* Queues a request. Until it is finished, the struct must not move; to submit it again is an error. An error leaves the engine unchanged;
  * its text says what is wrong with the request. */
 int verbatim_submit(verbatim *engine, verbatim_request *request);
 

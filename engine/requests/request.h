@@ -14,7 +14,7 @@
 /* What verbatim_request.engine_state holds while a request is with the engine. */
 typedef struct __attribute__((may_alias)) request_state {
   verbatim_request *next; /* in the queue                                          */
-  double submitted_at;    /* seconds                                               */
+  double submitted_at;    /* seconds; 0: it is not with the engine                 */
   uint32_t row_next;      /* the next position whose logits row is awaited         */
   uint32_t row_most;      /* token rows that were ever computed or reused: how far a preempted request had come */
 } request_state;

@@ -41,10 +41,17 @@ void schedule_submit(schedule *self, verbatim_request *request) {
   if (self->queue_last) request_state_of(self->queue_last)->next = request;
   else self->queue_first = request;
   self->queue_last = request;
-  if (request->deadline_seconds > 0) {
-    request_state_of(request)->submitted_at = clock_seconds();
-    self->timed++;
-  }
+  request_state_of(request)->submitted_at = clock_seconds();
+  self->timed += request->deadline_seconds > 0;
+}
+
+bool schedule_has(const schedule *self, const verbatim_request *request) {
+  if (request_state_of(request)->submitted_at == 0) return false;
+  const verbatim_request *at = self->queue_first;
+  while (at && at != request) at = request_state_of(at)->next;
+  bool found = at != NULL;
+  for (uint32_t i = 0; i < self->active_count && !found; i++) found = self->sequences[self->order[i]].request == request;
+  return found;
 }
 
 static void queue_again(schedule *self, verbatim_request *request) {
@@ -156,6 +163,12 @@ static uint32_t preempt_youngest(schedule *self) {
   return slot;
 }
 
+/* The engine no longer holds it. */
+static void let_go(schedule *self, verbatim_request *request) {
+  self->timed -= request->deadline_seconds > 0;
+  request_state_of(request)->submitted_at = 0;
+}
+
 /* Ends a request, queued or active. */
 static bool end_early(schedule *self, verbatim_request *request, enum verbatim_finish finish) {
   bool found = unqueue(self, request);
@@ -167,7 +180,7 @@ static bool end_early(schedule *self, verbatim_request *request, enum verbatim_f
   }
   if (!found) return false;
   request->finish = finish;
-  self->timed -= request->deadline_seconds > 0;
+  let_go(self, request);
   return true;
 }
 
@@ -303,7 +316,7 @@ static void show(schedule *self, uint32_t slot, bool made) {
   enum verbatim_finish finish = request->finish;
   uint32_t count = request->token_count;
   if (finish != VERBATIM_RUNNING) {
-    self->timed -= request->deadline_seconds > 0;
+    let_go(self, request);
     vacate(self, slot);
   }
   request_show(self->model, request, &s->text, made);

@@ -58,6 +58,9 @@ void schedule_submit(schedule *self, verbatim_request *request);
 
 /* Ends a request that is queued or active, and forgets it. Its pages are free at once, its slot when the device has read the slot's row.
  * Returns false when it is neither. */
+/* The request was submitted here and is not finished. Quick for one whose engine_state is zero, as it is before and after. */
+bool schedule_has(const schedule *self, const verbatim_request *request);
+
 bool schedule_cancel(schedule *self, verbatim_request *request);
 
 /* Ends requests whose deadline has passed. */

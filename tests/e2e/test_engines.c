@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "e2e.h"
 #include "engine/base/base.h"
 
@@ -191,6 +193,82 @@ static void errors_do_not_mix(void **state) {
   for (int i = 0; i < ENGINES; i++) verbatim_close(sides[i].engine);
 }
 
+/* Null where something is expected. */
+static void null_is_an_error(void **state) {
+  (void)state;
+  side *s = &sides[0];
+  verbatim *engine = NULL;
+  verbatim_config config = e2e_config(&s->model), no_plan = config, no_model = config;
+  bool busy;
+  no_plan.plan_path = no_model.model_dir = NULL;
+  assert_int_equal(verbatim_open(&engine, NULL), VERBATIM_ERR_USAGE);
+  assert_int_equal(verbatim_open(NULL, &config), VERBATIM_ERR_USAGE);
+  assert_int_equal(verbatim_open(&engine, &no_plan), VERBATIM_ERR_USAGE);
+  assert_int_equal(verbatim_open(&engine, &no_model), VERBATIM_ERR_USAGE);
+  assert_null(engine);
+  expect_none(open_side(s));
+  assert_int_equal(verbatim_submit(s->engine, NULL), VERBATIM_ERR_USAGE);
+  assert_int_equal(verbatim_cancel(s->engine, NULL), VERBATIM_ERR_USAGE);
+  assert_int_equal(verbatim_submit(NULL, &s->requests.list[0]), VERBATIM_ERR_USAGE);
+  assert_int_equal(verbatim_cancel(NULL, &s->requests.list[0]), VERBATIM_ERR_USAGE);
+  assert_int_equal(verbatim_poll(NULL, &busy), VERBATIM_ERR_USAGE);
+  assert_int_equal(verbatim_poll(s->engine, NULL), VERBATIM_ERR_USAGE);
+  assert_int_equal(verbatim_encode(NULL, "a", 1, false, false, NULL, 0, NULL), VERBATIM_ERR_USAGE);
+  assert_int_equal(verbatim_decode(NULL, NULL, 1, NULL, 0, NULL), VERBATIM_ERR_USAGE);
+  assert_true(*verbatim_error() != 0);
+  expect_none(submit_all(s));
+  while (verbatim_poll(s->engine, &busy) == 0 && busy) continue;
+  expect_none(close_side(s));
+}
+
+/* Queued, running, finished and cancelled: only the first two are refused, and nothing changes for the others. */
+static void a_request_is_submitted_once(void **state) {
+  (void)state;
+  side *s = &sides[0];
+  bool busy = true;
+  expect_none(open_side(s));
+  expect_none(submit_all(s));
+  for (int round = 0; round < 2; round++) {
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+      if (s->requests.list[i].finish != VERBATIM_RUNNING) continue;
+      assert_int_equal(verbatim_submit(s->engine, &s->requests.list[i]), VERBATIM_ERR_USAGE);
+      assert_non_null(strstr(verbatim_error(), "submitted before"));
+    }
+    assert_int_equal(verbatim_poll(s->engine, &busy), 0);
+  }
+  while (busy) assert_int_equal(verbatim_poll(s->engine, &busy), 0);
+  expect_none(submit_all(s)); /* finished ones may come again */
+  assert_int_equal(verbatim_cancel(s->engine, &s->requests.list[0]), 0);
+  assert_int_equal(verbatim_submit(s->engine, &s->requests.list[0]), 0);
+  for (busy = true; busy;) assert_int_equal(verbatim_poll(s->engine, &busy), 0);
+  expect_none(close_side(s));
+}
+
+/* In a child every call returns at once. Before the alarm the child would wait for threads that it does not have. */
+static void a_forked_child_has_no_engine(void **state) {
+  (void)state;
+  side *s = &sides[0];
+  int code = -1;
+  bool busy = true;
+  expect_none(open_side(s));
+  expect_none(submit_all(s));
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    alarm(20);
+    bool good = verbatim_poll(s->engine, &busy) == VERBATIM_ERR_USAGE && strstr(verbatim_error(), "fork") != NULL;
+    good = good && verbatim_submit(s->engine, &s->requests.list[0]) == VERBATIM_ERR_USAGE;
+    good = good && verbatim_cancel(s->engine, &s->requests.list[0]) == VERBATIM_ERR_USAGE;
+    (void)verbatim_describe(s->engine);
+    verbatim_close(s->engine);
+    _exit(good ? 0 : 1);
+  }
+  assert_int_equal(waitpid(child, &code, 0), child);
+  assert_true(WIFEXITED(code) && WEXITSTATUS(code) == 0);
+  while (busy) assert_int_equal(verbatim_poll(s->engine, &busy), 0); /* and the parent goes on */
+  expect_none(close_side(s));
+}
+
 static void the_parts_of_a_start_are_all_of_it(void **state) {
   (void)state;
   assert_null(open_side(&sides[0]));
@@ -203,10 +281,11 @@ static void the_parts_of_a_start_are_all_of_it(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(null_is_an_error),       cmocka_unit_test(a_request_is_submitted_once),
       cmocka_unit_test(engines_differ),         cmocka_unit_test(alternately_on_one_thread),
       cmocka_unit_test(at_once_on_two_threads), cmocka_unit_test(on_changing_threads),
       cmocka_unit_test(errors_do_not_mix),      cmocka_unit_test(the_callers_rounding_does_not_matter),
-      cmocka_unit_test(the_parts_of_a_start_are_all_of_it),
+      cmocka_unit_test(a_forked_child_has_no_engine), cmocka_unit_test(the_parts_of_a_start_are_all_of_it),
   };
   e2e_begin(argc, argv);
   return cmocka_run_group_tests(tests, make_sides, remove_sides);

@@ -101,6 +101,11 @@ class Package(unittest.TestCase):
         with self.assertRaises(ValueError):
             self.engine.generate(PROMPTS[:2], [verbatim.Sampling()])
 
+    def test_the_number_of_samples_is_limited(self):
+        for n in (0, -1, 129, 1 << 40):
+            with self.assertRaises(ValueError):
+                self.engine.generate(PROMPTS[:1], n=n)
+
     def test_a_stream_gives_what_the_whole_gives(self):
         whole = self.engine.generate(PROMPTS[1:2], logprobs=2)[0]
         with self.engine.stream(PROMPTS[1], logprobs=2) as stream:

@@ -20,6 +20,7 @@ from . import abi, scoring
 from .values import Completion, EngineInfo, Piece, Prompt, Sampling, Score, Token, VerbatimError
 
 TOP_LOGPROBS_MAX = 20  # as in the header
+SAMPLES_MAX = 128  # of one prompt, as in `verbatim run`
 
 
 class _Job:
@@ -226,6 +227,8 @@ class Engine:
         each = [sampling or Sampling()] * len(prompts) if sampling is None or isinstance(sampling, Sampling) else list(sampling)
         if len(each) != len(prompts):
             raise ValueError("%d prompts with %d samplings" % (len(prompts), len(each)))
+        if not 1 <= n <= SAMPLES_MAX:
+            raise ValueError("n: expected 1 to %d, found %d" % (SAMPLES_MAX, n))
         jobs = [self._job(prompt, replace(one, **changes), i) for prompt, one in zip(prompts, each) for i in range(n)]
         return self._run(jobs)
 
