@@ -527,7 +527,7 @@ status model_config_parse(const char *text, size_t bytes, model_config *out) {
   json_error_t error;
   if (bytes > FILE_CONFIG_BYTES_MAX)
     return FAIL(ERR_LIMIT, "config.json: %zu bytes, at most %u", bytes, FILE_CONFIG_BYTES_MAX);
-  json_t *root = json_text_load(text, bytes, JSON_REJECT_DUPLICATES, &error);
+  json_t *root = json_text_load_file(text, bytes, JSON_REJECT_DUPLICATES, &error);
   if (!root) return FAIL(ERR_FORMAT, "config.json: line %d, column %d: %s", error.line, error.column, error.text);
   model_config *config = &(model_config){0};
   status result = read_all(root, config);

@@ -105,7 +105,7 @@ static status read_entries(const json_t *root, profile *self) {
 status profile_parse(const char *text, size_t bytes, profile *out) {
   json_error_t error;
   if (bytes > FILE_CONFIG_BYTES_MAX) return FAIL(ERR_LIMIT, "profile: %zu bytes, at most %u", bytes, FILE_CONFIG_BYTES_MAX);
-  json_t *root = json_text_load(text, bytes, JSON_REJECT_DUPLICATES, &error);
+  json_t *root = json_text_load_file(text, bytes, JSON_REJECT_DUPLICATES, &error);
   if (!root) return FAIL(ERR_FORMAT, "profile: line %d, column %d: %s", error.line, error.column, error.text);
   profile self = {0};
   status result = read_entries(root, &self);

@@ -13,7 +13,7 @@ static inline size_t json_text_mark(const char *text, size_t bytes) {
 }
 
 /* As json_loadb, after a byte order mark: for files of a model or a deployment. */
-static inline json_t *json_text_load(const char *text, size_t bytes, size_t flags, json_error_t *error) {
+static inline json_t *json_text_load_file(const char *text, size_t bytes, size_t flags, json_error_t *error) {
   const size_t mark = json_text_mark(text, bytes);
   return json_loadb(text + mark, bytes - mark, flags, error);
 }

@@ -66,7 +66,7 @@ status cli_stop_ids_note(const char *model_dir, char note[CLI_STOP_IDS_BYTES]) {
   note[0] = 0;
   TRY(read_optional(model_dir, NAME, &text, &bytes));
   if (!text) return OK;
-  json_t *root = json_text_load(text, bytes, 0, &error);
+  json_t *root = json_text_load_file(text, bytes, 0, &error);
   free(text);
   if (!root) return FAIL(ERR_FORMAT, NAME ": expected JSON, found at line %d column %d: %s", error.line, error.column, error.text);
   const json_t *ids = json_object_get(root, "eos_token_id");

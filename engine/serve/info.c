@@ -224,7 +224,7 @@ status serve_info_tokenizer(const serve_model *m, const char *model_dir, serve_t
   size_t bytes = 0, template_bytes = 0;
   json_error_t error;
   TRY(read_file(model_dir, "tokenizer_config.json", &text, &bytes));
-  json_t *config = text ? json_text_load(text, bytes, 0, &error) : json_object();
+  json_t *config = text ? json_text_load_file(text, bytes, 0, &error) : json_object();
   free(text);
   if (!json_is_object(config)) {
     json_decref(config);

@@ -615,7 +615,7 @@ status tokenizer_json_load(const char *name, const char *text, size_t bytes, jso
   json_error_t error;
   if (bytes > TOKENIZER_FILE_BYTES_MAX)
     return FAIL(ERR_LIMIT, "%s: expected at most %u bytes, found %zu", name, TOKENIZER_FILE_BYTES_MAX, bytes);
-  json_t *root = json_text_load(text, bytes, JSON_REJECT_DUPLICATES, &error);
+  json_t *root = json_text_load_file(text, bytes, JSON_REJECT_DUPLICATES, &error);
   if (root == NULL)
     return FAIL(ERR_FORMAT, "%s: expected JSON, found at line %d column %d: %s", name, error.line, error.column, error.text);
   *out = root;

@@ -281,7 +281,7 @@ static status load_index(const char *dir, json_t **index) {
   status result = OK;
   if (file.byte_count > SAFETENSORS_HEADER_BYTES_MAX)
     result = FAIL(ERR_LIMIT, INDEX_NAME ": more than %u bytes", SAFETENSORS_HEADER_BYTES_MAX);
-  else if (!(*index = json_text_load((const char *)file.bytes, (size_t)file.byte_count, JSON_REJECT_DUPLICATES, &error)))
+  else if (!(*index = json_text_load_file((const char *)file.bytes, (size_t)file.byte_count, JSON_REJECT_DUPLICATES, &error)))
     result = FAIL(ERR_FORMAT, INDEX_NAME ": not JSON: %s (line %d)", error.text, error.line);
   unmap_file(&file);
   return result;
