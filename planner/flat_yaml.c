@@ -94,7 +94,7 @@ static status read_mapping(const char *name, json_t *root, flat_yaml *out) {
 }
 
 status flat_yaml_read(const char *name, const char *text, size_t bytes, flat_yaml *out) {
-  const yaml_options options = {.name = name, .bytes_max = FILE_CONFIG_BYTES_MAX, .is_ascii = true, .is_text = true};
+  const yaml_options options = {.name = name, .bytes_max = FILE_CONFIG_BYTES_MAX, .is_text = true};
   json_t *root = NULL;
   flat_yaml read = {0};
   TRY(yaml_parse(&options, text, bytes, &root));

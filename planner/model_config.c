@@ -3,6 +3,7 @@
  * Tables list every field with its treatment: read below, required to have a fixed value, or without influence on inference. A field
  * outside the tables is refused. config_rope.c reads positions, config_index.c the indexer, config_quant.c formats. */
 #include "model_config.h"
+#include "engine/base/json_text.h"
 #include <math.h>
 #include <string.h>
 #include "abi.h"
@@ -528,7 +529,8 @@ status model_config_parse(const char *text, size_t bytes, model_config *out) {
   if (bytes > FILE_CONFIG_BYTES_MAX)
     return FAIL(ERR_LIMIT, "config.json: %zu bytes, at most %u", bytes, FILE_CONFIG_BYTES_MAX);
   json_t *root = json_text_load_file(text, bytes, JSON_REJECT_DUPLICATES, &error);
-  if (!root) return FAIL(ERR_FORMAT, "config.json: line %d, column %d: %s", error.line, error.column, error.text);
+  if (!root)
+    return FAIL(json_text_fault(&error, ERR_FORMAT), "config.json: line %d, column %d: %s", error.line, error.column, error.text);
   model_config *config = &(model_config){0};
   status result = read_all(root, config);
   json_decref(root);

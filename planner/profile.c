@@ -3,6 +3,7 @@
  * Entries that may not be used are checked too, so that a damaged file is refused as a whole. Must not interpret a library algorithm: its
  * words are copied. Read next: graph_add.c, which asks for pins. */
 #include "profile.h"
+#include "engine/base/json_text.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +107,8 @@ status profile_parse(const char *text, size_t bytes, profile *out) {
   json_error_t error;
   if (bytes > FILE_CONFIG_BYTES_MAX) return FAIL(ERR_LIMIT, "profile: %zu bytes, at most %u", bytes, FILE_CONFIG_BYTES_MAX);
   json_t *root = json_text_load_file(text, bytes, JSON_REJECT_DUPLICATES, &error);
-  if (!root) return FAIL(ERR_FORMAT, "profile: line %d, column %d: %s", error.line, error.column, error.text);
+  if (!root)
+    return FAIL(json_text_fault(&error, ERR_FORMAT), "profile: line %d, column %d: %s", error.line, error.column, error.text);
   profile self = {0};
   status result = read_entries(root, &self);
   json_decref(root);

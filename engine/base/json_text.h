@@ -1,21 +1,41 @@
-/* json_text.h - reading a JSON text, and comparing a text in it with a word. JSON texts may contain NUL, so strcmp alone would take a
- * longer text for the word. A file of a model or a deployment may begin with a byte order mark, which RFC 8259 lets a reader ignore; a
- * request may not, by the same RFC. Read next: serve/fields.h, chat/message.h. */
+/* json_text.h - JSON as text: parsing it, and comparing a JSON text with a word.
+ *
+ * jansson reports that memory ran out as wrong syntax, or as nothing. JSON texts may contain NUL, so strcmp alone would take a longer text
+ * for the word. A file of a model or a deployment may begin with a byte order mark, which RFC 8259 lets a reader ignore; a request may not,
+ * by the same RFC. Read next: serve/fields.h, chat/message.h. */
 #ifndef VERBATIM_JSON_TEXT_H
 #define VERBATIM_JSON_TEXT_H
+#include "base/base.h"
+#include <errno.h>
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+
+/* json_loadb, but with json_error_out_of_memory and a text that says so when memory ran out; malloc leaves ENOMEM. */
+static inline json_t *json_text_load(const char *text, size_t bytes, size_t flags, json_error_t *error) {
+  errno = 0;
+  json_t *root = json_loadb(text, bytes, flags, error);
+  if (root || errno != ENOMEM) return root;
+  snprintf(error->text, sizeof error->text, "out of memory");
+  error->text[sizeof error->text - 1] = json_error_out_of_memory; /* where json_error_code looks */
+  return NULL;
+}
 
 /* The bytes of the byte order mark that the text begins with: 3 or 0. */
 static inline size_t json_text_mark(const char *text, size_t bytes) {
   return bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
 }
 
-/* As json_loadb, after a byte order mark: for files of a model or a deployment. */
+/* The same after a byte order mark: for files of a model or a deployment. */
 static inline json_t *json_text_load_file(const char *text, size_t bytes, size_t flags, json_error_t *error) {
   const size_t mark = json_text_mark(text, bytes);
-  return json_loadb(text + mark, bytes - mark, flags, error);
+  return json_text_load(text + mark, bytes - mark, flags, error);
+}
+
+/* The status of a text that json_text_load has refused: ERR_LIMIT if memory ran out, else that of wrong syntax. */
+static inline status json_text_fault(const json_error_t *error, status wrong) {
+  return json_error_code(error) == json_error_out_of_memory ? ERR_LIMIT : wrong;
 }
 
 /* True if value is a text that equals the word in its whole length. value: may be null. */

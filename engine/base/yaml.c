@@ -62,8 +62,14 @@ static status convert_scalar(const reader *self, struct fy_node *node, json_t **
   else if (is_typed && strcmp(word, "false") == 0) *out = json_false();
   else if (is_number(word)) {
     json_error_t error;
-    if (!(*out = json_loads(word, JSON_DECODE_ANY, &error))) return FAIL(ERR_FORMAT, "%s: %s", word, error.text);
-  } else if (!(*out = json_stringn(text ? text : "", length))) return refuse(self, ERR_FORMAT, "a value is not UTF-8");
+    *out = json_text_load(word, strlen(word), JSON_DECODE_ANY, &error);
+    if (!*out) return FAIL(json_text_fault(&error, ERR_FORMAT), "%s: %s", word, error.text);
+  } else {
+    errno = 0;
+    *out = json_stringn(text ? text : "", length);
+    if (!*out && errno == ENOMEM) return refuse(self, ERR_LIMIT, "out of memory");
+    if (!*out) return refuse(self, ERR_FORMAT, "a value is not UTF-8");
+  }
   return OK;
 }
 
@@ -146,10 +152,8 @@ static status syntax_error(const reader *self, struct fy_diag *diag) {
 }
 
 static status refuse_byte(const reader *self, size_t at, unsigned char byte) {
-  const char *expected = self->options->is_ascii ? "ASCII text without NUL or other control bytes; hint: in \"\" \\u00e9 is a letter"
-                                                 : "text without control bytes";
   char message[160];
-  snprintf(message, sizeof message, "byte %zu is 0x%02x, expected %s", at, byte, expected);
+  snprintf(message, sizeof message, "byte %zu is 0x%02x, expected text without NUL or other control bytes", at, byte);
   return refuse(self, ERR_FORMAT, message);
 }
 
@@ -162,19 +166,18 @@ static status refuse_at(const reader *self, size_t at, const char *what) {
 /* Keeps input from libfyaml 0.7.12 that it mishandles: it leaks memory on text that is not UTF-8, loops on some directives, and writes out
  * of bounds on some keys that begin with "?". */
 static status check_bytes(const reader *self, const char *text, size_t bytes) {
-  bool is_line_start = true, is_ascii = self->options->is_ascii;
-  size_t valid = is_ascii ? bytes : utf8_valid_bytes((const uint8_t *)text, bytes);
+  bool is_line_start = true;
+  size_t valid = utf8_valid_bytes((const uint8_t *)text, bytes);
   if (valid != bytes) return refuse_at(self, valid, "is not UTF-8");
   for (size_t i = 0; i < bytes; i++) {
     unsigned char byte = (unsigned char)text[i];
     bool is_control = (byte < 0x20 && byte != '\n' && byte != '\r' && byte != '\t') || byte == 0x7f;
-    if (is_control || (is_ascii && byte > 0x7f)) return refuse_byte(self, i, byte);
+    if (is_control) return refuse_byte(self, i, byte);
     if (is_line_start && byte == '%') return refuse_at(self, i, "begins a YAML directive, which is not allowed");
     const unsigned char next = i + 1 < bytes ? (unsigned char)text[i + 1] : '\n';
     if (is_line_start && byte == '?' && (next == ' ' || next == '\t' || next == '\n' || next == '\r'))
-      return refuse_at(self, i,
-                       is_ascii ? "begins a key with \"?\", which is not allowed; hint: write \"key: value\""
-                                : "begins a line with \"? \", which is not allowed; hint: write text with such lines in \"\"");
+      return refuse_at(self, i, "begins a line with \"? \", which is not allowed; hint: write \"key: value\", and text with such lines in "
+                                "\"\"");
     is_line_start = byte == '\n' || byte == '\r' || (is_line_start && (byte == ' ' || byte == '\t'));
   }
   return OK;

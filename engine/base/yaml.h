@@ -14,7 +14,6 @@
 typedef struct yaml_options {
   const char *name; /* of the file, put before every message; NULL: the caller names it */
   size_t bytes_max;
-  bool is_ascii; /* refuse bytes that are not ASCII; escapes in double quotes can still spell any character */
   bool is_text;  /* every scalar is a string, and one that is not written at all is null. Otherwise a plain scalar spelled like a JSON
                   * number, true, false or null is that value, and every other scalar is a string */
 } yaml_options;

@@ -154,12 +154,14 @@ status chat_message_call_object(const chat_request *request, size_t index, size_
     *out = json_incref((json_t *)arguments);
     return OK;
   }
-  json_error_t error;
-  json_t *parsed = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+  json_error_t error = {.line = 0};
+  json_t *parsed = json_text_load(json_string_value(arguments), json_string_length(arguments), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
+                                  &error);
   if (json_is_object(parsed)) {
     *out = parsed;
     return OK;
   }
   json_decref(parsed);
-  return FAIL(ERR_FORMAT, "messages[%zu].tool_calls[%zu].function.arguments: expected the text of a JSON object", index, call);
+  return FAIL(json_text_fault(&error, ERR_FORMAT),
+              "messages[%zu].tool_calls[%zu].function.arguments: expected the text of a JSON object", index, call);
 }

@@ -1,5 +1,6 @@
 /* eval/manifest.c - see eval/manifest.h. A table of keys and forms describes what may be read. */
 #include "eval/manifest.h"
+#include "base/json_text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,9 +169,9 @@ static status check(const json_t *manifest) {
 status eval_manifest_parse(const char *text, size_t bytes, json_t **out) {
   json_error_t error;
   if (bytes > EVAL_MANIFEST_BYTES_MAX) return FAIL(ERR_LIMIT, "manifest: more than %u bytes", EVAL_MANIFEST_BYTES_MAX);
-  json_t *built = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+  json_t *built = json_text_load(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
   if (!built)
-    return FAIL(ERR_FORMAT, "manifest: expected JSON, found text that is not JSON: %s (line %d); hint: `verbatim eval` writes it",
+    return FAIL(json_text_fault(&error, ERR_FORMAT), "manifest: expected JSON, found text that is not JSON: %s (line %d); hint: `verbatim eval` writes it",
                 error.text, error.line);
   status result = check(built);
   if (result == OK) *out = built;

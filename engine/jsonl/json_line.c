@@ -1,5 +1,6 @@
 /* json_line.c - see json_line.h. Built on jansson; this file adds limits, ranges and messages that name line and key. */
 #include "jsonl/json_line.h"
+#include "base/json_text.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +30,8 @@ status json_line_parse(const char *line, size_t bytes, uint32_t number, json_t *
   if (bytes >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0)
     return FAIL(ERR_FORMAT, "line %u: begins with a byte order mark; hint: save the file as UTF-8 without one", number);
   json_error_t error;
-  json_t *object = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-  if (!object) return FAIL(ERR_FORMAT, "line %u: not JSON: %s (column %d)", number, error.text, error.column);
+  json_t *object = json_text_load(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+  if (!object) return FAIL(json_text_fault(&error, ERR_FORMAT), "line %u: not JSON: %s (column %d)", number, error.text, error.column);
   if (!json_is_object(object)) {
     json_decref(object);
     return FAIL(ERR_FORMAT, "line %u: expected a JSON object", number);

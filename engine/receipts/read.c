@@ -1,5 +1,6 @@
 /* receipts/read.c - see receipts/read.h. Order: values by key, one request, the whole file. */
 #include "receipts/read.h"
+#include "base/json_text.h"
 #include "kernels_src/abi.h"
 #include "receipts/receipt.h"
 #include "base/input_file.h"
@@ -371,8 +372,9 @@ static status take_outputs(const object *o, verbatim_request *r) {
 
 static status parse(const char *line, size_t bytes, uint32_t number, json_t **out) {
   json_error_t error;
-  json_t *root = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-  if (!root) return FAIL(ERR_FORMAT, "receipt, line %u: not JSON: %s (column %d)", number, error.text, error.column);
+  json_t *root = json_text_load(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+  if (!root)
+    return FAIL(json_text_fault(&error, ERR_FORMAT), "receipt, line %u: not JSON: %s (column %d)", number, error.text, error.column);
   if (json_is_object(root)) {
     *out = root;
     return OK;

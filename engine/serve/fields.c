@@ -462,7 +462,11 @@ bool serve_fields_parse(const char *body, size_t bytes, json_t **out, serve_faul
   json_t *value;
   void *next;
   if (!check_size(body, bytes, fault) || !check_encoding(body, bytes, fault)) return false;
-  json_t *object = json_loadb(body, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+  json_t *object = json_text_load(body, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+  if (!object && json_error_code(&error) == json_error_out_of_memory) {
+    *fault = (serve_fault){.http_status = 500, .type = "server_error", .code = "out_of_memory", .message = "no memory to read the body"};
+    return false;
+  }
   if (!object) return serve_fields_wrong(fault, "", "invalid_json", "the body is not JSON: %.200s (line %d)", error.text, error.line);
   if (!json_is_object(object)) {
     json_decref(object);

@@ -222,13 +222,13 @@ static int complete(const serve_model *m, json_t *config, const char *chat_templ
 status serve_info_tokenizer(const serve_model *m, const char *model_dir, serve_text *out) {
   char *text = NULL, *chat_template = NULL;
   size_t bytes = 0, template_bytes = 0;
-  json_error_t error;
+  json_error_t error = {.line = 0};
   TRY(read_file(model_dir, "tokenizer_config.json", &text, &bytes));
   json_t *config = text ? json_text_load_file(text, bytes, 0, &error) : json_object();
   free(text);
   if (!json_is_object(config)) {
     json_decref(config);
-    return FAIL(ERR_FORMAT, "%s/tokenizer_config.json: expected a JSON object", model_dir);
+    return FAIL(json_text_fault(&error, ERR_FORMAT), "%s/tokenizer_config.json: expected a JSON object: %s", model_dir, error.text);
   }
   status result = read_file(model_dir, "chat_template.jinja", &chat_template, &template_bytes);
   if (result == OK && complete(m, config, chat_template, template_bytes) != 0)

@@ -617,7 +617,8 @@ status tokenizer_json_load(const char *name, const char *text, size_t bytes, jso
     return FAIL(ERR_LIMIT, "%s: expected at most %u bytes, found %zu", name, TOKENIZER_FILE_BYTES_MAX, bytes);
   json_t *root = json_text_load_file(text, bytes, JSON_REJECT_DUPLICATES, &error);
   if (root == NULL)
-    return FAIL(ERR_FORMAT, "%s: expected JSON, found at line %d column %d: %s", name, error.line, error.column, error.text);
+    return FAIL(json_text_fault(&error, ERR_FORMAT), "%s: expected JSON, found at line %d column %d: %s", name, error.line, error.column,
+                error.text);
   *out = root;
   return OK;
 }

@@ -166,9 +166,10 @@ static status read_header(safetensors *set, mapped_file *file) {
     return FAIL(ERR_FORMAT, "%s: a header of %llu bytes does not fit the file of %llu (limit %u)", file->name,
                 (unsigned long long)header_bytes, (unsigned long long)file->byte_count, SAFETENSORS_HEADER_BYTES_MAX);
   json_error_t error;
-  file->header = json_loadb((const char *)file->bytes + 8, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &error);
+  file->header = json_text_load((const char *)file->bytes + 8, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &error);
   if (!json_is_object(file->header))
-    return FAIL(ERR_FORMAT, "%s: header: expected a JSON object: %s", file->name, file->header ? "found another value" : error.text);
+    return FAIL(file->header ? ERR_FORMAT : json_text_fault(&error, ERR_FORMAT), "%s: header: expected a JSON object: %s", file->name,
+                file->header ? "found another value" : error.text);
   const uint8_t *data = file->bytes + 8 + header_bytes;
   uint64_t data_bytes = file->byte_count - 8 - header_bytes;
   TRY(room_for(set, json_object_size(file->header)));
@@ -282,7 +283,7 @@ static status load_index(const char *dir, json_t **index) {
   if (file.byte_count > SAFETENSORS_HEADER_BYTES_MAX)
     result = FAIL(ERR_LIMIT, INDEX_NAME ": more than %u bytes", SAFETENSORS_HEADER_BYTES_MAX);
   else if (!(*index = json_text_load_file((const char *)file.bytes, (size_t)file.byte_count, JSON_REJECT_DUPLICATES, &error)))
-    result = FAIL(ERR_FORMAT, INDEX_NAME ": not JSON: %s (line %d)", error.text, error.line);
+    result = FAIL(json_text_fault(&error, ERR_FORMAT), INDEX_NAME ": not JSON: %s (line %d)", error.text, error.line);
   unmap_file(&file);
   return result;
 }

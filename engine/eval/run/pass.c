@@ -1,5 +1,6 @@
 /* eval/run/pass.c - see eval/run/pass.h. Order: signals, encoding, continuing an earlier pass, the loop over steps. */
 #include "eval/run/pass.h"
+#include "base/json_text.h"
 #include "base/clock.h"
 #include "base/whole_file.h"
 #include "eval/results.h"
@@ -137,7 +138,9 @@ static status take_lines(eval_pass *self, receipt_read *old, char *text, size_t 
     if (self->written == self->tasks->item_count || !(end = memchr(at, '\n', bytes - (size_t)(at - text)))) break;
     const eval_run_task *task = eval_tasks_find(self->tasks, self->written, &index);
     const eval_request *request = &self->requests[self->written];
-    json_t *line = json_loadb(at, (size_t)(end - at), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+    json_error_t error = {.line = 0};
+    json_t *line = json_text_load(at, (size_t)(end - at), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (!line && json_text_fault(&error, OK) != OK) return FAIL(ERR_LIMIT, "results.jsonl: out of memory");
     bool good = line && is_of_item(old, *requests, task, index, request, line);
     status result = good ? keep_sample(self, task, index, line) : OK;
     json_decref(line);

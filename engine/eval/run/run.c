@@ -1,5 +1,6 @@
 /* eval/run/run.c - see eval/run/run.h. Order: the folder, the setup, the passes, merging, the outcome. */
 #include "eval/run/run.h"
+#include "base/json_text.h"
 #include "eval/run/pass.h"
 #include "eval/run/paths.h"
 #include "common/lines.h"
@@ -388,10 +389,11 @@ static status merge_line(merge *self, const eval_run_task *task, json_t *line) {
 static status take_line(void *context, char *text, size_t bytes, uint32_t number) {
   merge *self = context;
   uint32_t index;
-  json_t *line = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+  json_error_t error = {.line = 0};
+  json_t *line = json_text_load(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
   if (!line || self->position >= self->k->run->tasks.item_count) {
     json_decref(line);
-    return FAIL(ERR_FORMAT, "results.jsonl: line %u does not belong to this evaluation", number);
+    return FAIL(json_text_fault(&error, ERR_FORMAT), "results.jsonl: line %u does not belong to this evaluation: %s", number, error.text);
   }
   status result = merge_line(self, eval_tasks_find(&self->k->run->tasks, self->position, &index), line);
   json_decref(line);
@@ -470,8 +472,10 @@ static void remove_progress(const keeper *k) {
 }
 
 static status append_line(void *context, char *text, size_t bytes, uint32_t number) {
-  json_t *line = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
-  return json_array_append_new(context, line) == 0 ? OK : FAIL(ERR_FORMAT, "results.jsonl: line %u is not JSON", number);
+  json_error_t error = {.line = 0};
+  json_t *line = json_text_load(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+  if (!line) return FAIL(json_text_fault(&error, ERR_FORMAT), "results.jsonl: line %u is not JSON: %s", number, error.text);
+  return json_array_append_new(context, line) == 0 ? OK : no_memory();
 }
 
 /* Writes the report from the contents of the other files. */

@@ -17,8 +17,9 @@ static void values_and_lists_come_in_order(void **state) {
   (void)state;
   flat_yaml file = {0};
   assert_int_equal(read_text("b_c: 1 # one\na: [x, 'y z', \"\"]\nempty: \"\"\nlist:\n  - p\n  - q\nletters: "
-                             "\"\\u00e9\\U0001F600\"\nnone: []\n", &file), OK);
-  assert_int_equal(file.count, 6);
+                             "\"\\u00e9\\U0001F600\"\nnone: []\nplain: mod\xc3\xa8le \xe6\xa8\xa1\n", &file), OK);
+  assert_int_equal(file.count, 7);
+  assert_string_equal(flat_yaml_find(&file, "plain")->values[0], "mod\xc3\xa8le \xe6\xa8\xa1");
   assert_string_equal(file.rows[0].key, "b-c");
   assert_string_equal(file.rows[0].values[0], "1");
   assert_false(file.rows[0].is_list);
@@ -43,11 +44,11 @@ static void what_is_not_flat_is_refused(void **state) {
     status code;
   } CASES[] = {
       {"a: {b: c}", "a: ", ERR_FORMAT},
-      {"? a\n: 1", "begins a key with \"?\"", ERR_FORMAT},
-      {"a: 1\n ?\tb", "begins a key with \"?\"", ERR_FORMAT},
-      {"a: 1\n?", "begins a key with \"?\"", ERR_FORMAT},
+      {"? a\n: 1", "begins a line with \"? \"", ERR_FORMAT},
+      {"a: 1\n ?\tb", "begins a line with \"? \"", ERR_FORMAT},
+      {"a: 1\n?", "begins a line with \"? \"", ERR_FORMAT},
       /* libfyaml 0.7.12 ends the process on this text. */
-      {"? m\tmax-n\tumlen:\t\t\t\t\t: 20 MB\ngpu-memory-util\tax_{eqs\n: 4\n?\n |\n  max_len\n: >-ory-u.", "key with", ERR_FORMAT},
+      {"? m\tmax-n\tumlen:\t\t\t\t\t: 20 MB\ngpu-memory-util\tax_{eqs\n: 4\n?\n |\n  max_len\n: >-ory-u.", "line with", ERR_FORMAT},
       {"a: [[1]]", "a: ", ERR_FORMAT},
       {"a: [1, {b: 2}]", "a: ", ERR_FORMAT},
       {"a:", "a: ", ERR_FORMAT},
@@ -64,7 +65,9 @@ static void what_is_not_flat_is_refused(void **state) {
       {"a: 1\n--- \nb: 1", "one document", ERR_FORMAT},
       {"a: |\n  x\n", "unprintable", ERR_FORMAT},
       {"a: \"\\u009b1m\"", "unprintable", ERR_FORMAT},
-      {"a: \xc3\xa9", "ASCII", ERR_FORMAT},
+      {"a: \xc3(", "not UTF-8", ERR_FORMAT},
+      {"\xc3\xa9: 1", "a key", ERR_FORMAT},
+      {"a: \xc2\x9b" "1m", "unprintable", ERR_FORMAT},
       {"a: 'x", "file: line", ERR_FORMAT},
   };
   for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
