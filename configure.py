@@ -107,15 +107,20 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla
 # -ffp-contract=off: a fused multiply-add is always written, never inferred (NUMERICS.md). No -march: the instruction set
 # of a file is part of its name and never leaks into another file. One set of objects serves the program and the shared library,
 # which shows what verbatim.h marks and nothing else.
-CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", *WARNINGS,
+# What an attacker would need to find harder, at no cost that a step shows: guarded stacks, checked copies, indirect jumps to marked places
+# only. The linker's part: addresses that are drawn at start, and tables of them that cannot be written afterwards.
+HARDENED = ["-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3", "-fcf-protection"]
+HARDENED_LINK = "-Wl,-z,relro,-z,now"
+CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", *HARDENED, *WARNINGS,
           "-Wstrict-prototypes", "-Wmissing-prototypes", "-Werror", "-I.", "-Iengine", "-Iplanner", "-Ikernels_src"]
 # Of the emulator only. The kernels' `#pragma unroll` is unknown to g++; thread_local arrays elsewhere have no constructors.
 CXXFLAGS = ["-std=c++17", "-O2", "-g", "-ffp-contract=off", "-fno-extern-tls-init", *WARNINGS, "-Werror",
             "-Wno-unknown-pragmas", "-Wno-psabi", "-I.", "-Itests/emulator"]
 KERNEL_FLAGS = "-O1 -g0"  # of the hundreds of forms and flaws: half the time to compile, and most of their run is the emulator's
 INSTRUCTION_SETS = {"_avx2": "-mavx2 -mfma -mf16c", "_avx512": "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c"}
-# The macro is gcc's own; clang gets it by hand.
-SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-D__SANITIZE_ADDRESS__=1"]
+# The sanitizers check copies themselves. The last macro is gcc's own; clang gets it by hand.
+SANITIZE = ["-U_FORTIFY_SOURCE", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer",
+            "-D__SANITIZE_ADDRESS__=1"]
 # Static but for libc and libm, so that the program can be copied to the machine with the GPU. xxhash stands before fyaml,
 # whose archive holds an old copy of the same symbols: the first one met is taken.
 LIBRARIES = "-l:libxxhash.a -l:libfyaml.a -l:libjansson.a -l:libpcre2-8.a -l:libzstd.a -l:libevent_core.a -lm".split()
@@ -253,10 +258,10 @@ def write_rules(ninja, args):
     ninja.rule("cc_san", "$cc -MMD -MF $out.d $cflags $sanitize -O1 $isa -c $in -o $out", **depends)
     ninja.rule("cc_fuzz", "clang %s $sanitize -fsanitize=fuzzer-no-link -O1 -c $in -o $out" % cc, **depends)
     ninja.rule("ar", "rm -f $out && ar qcsD $out $in")
-    ninja.rule("link", "$cc -o $out $in $libs $extra_libs")
+    ninja.rule("link", "$cc -pie %s -o $out $in $libs $extra_libs" % HARDENED_LINK)
     ninja.rule("link_san", "$cc $sanitize -o $out $in $libs $extra_libs")
     ninja.rule("link_fuzz", "clang $sanitize -fsanitize=fuzzer -o $out $in $libs")
-    ninja.rule("link_shared", "$cc -shared -Wl,-z,defs -Wl,-soname,$soname -o $out $in " + SHARED_LIBRARIES)
+    ninja.rule("link_shared", "$cc -shared %s -Wl,-z,defs -Wl,-soname,$soname -o $out $in %s" % (HARDENED_LINK, SHARED_LIBRARIES))
     ninja.rule("symlink", "ln -sf $target $out")
     ninja.rule("copy", "cp $in $out")
     ninja.rule("example", "$cc -std=c11 -Wall -Wextra -Wpedantic -Werror -I$builddir/include -o $out $in -L$folder -lverbatim "

@@ -59,7 +59,7 @@ static void print_help(FILE *to) {
     fprintf(to, "\n%s:\n", GROUPS[i].title);
     for (size_t j = 0; j < GROUPS[i].count; j++) fprintf(to, "  %-10s %s\n", GROUPS[i].commands[j].name, GROUPS[i].commands[j].what);
   }
-  fputs("\n  version    print the version\n  help       print this\n\n"
+  fputs("\n  version    print the version; --verbose: also of the libraries in the program\n  help       print this\n\n"
         "VERBATIM_LIBRARY_PATH: folders to search first for the CUDA libraries, separated by colons\n", to);
 }
 
@@ -89,10 +89,7 @@ static int run_command(int argc, char **argv) {
   for (size_t i = 0; i < ARRAY_LEN(GROUPS); i++)
     for (const command *c = GROUPS[i].commands; c < GROUPS[i].commands + GROUPS[i].count; c++)
       if (strcmp(name, c->name) == 0) return c->run(argc - 1, argv + 1);
-  if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
-    printf("verbatim %s, %s, plan format %u\n", VERBATIM_VERSION, NUMERICS_VERSION, PLAN_FORMAT_VERSION);
-    return 0;
-  }
+  if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) return cli_version(argc - 1, argv + 1);
   if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
     print_help(stdout);
     return 0;

@@ -19,6 +19,7 @@ int cli_verify(int argc, char **argv);
 int cli_audit(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_probe(int argc, char **argv);
+int cli_version(int argc, char **argv);
 int cli_copy(int argc, char **argv); /* `verbatim probe --copy` */
 
 #endif

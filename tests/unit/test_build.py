@@ -4,7 +4,9 @@ byte, and the test runner cannot take a crash, a hang or an empty run for succes
 """
 import contextlib
 import io
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,52 @@ BUILDDIR = "build"
 def read(path):
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         return file.read()
+
+
+def readelf(*words):
+    return subprocess.run(["readelf", "-W", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@unittest.skipUnless(shutil.which("readelf"), "readelf is not installed")
+class Hardening(unittest.TestCase):
+    """What the flags of configure.py leave in the files. Control: an object without them has none of it."""
+
+    def test_addresses_are_bound_at_start_and_then_read_only(self):
+        for name in ("verbatim", "libverbatim.so"):
+            path = os.path.join(BUILDDIR, name)
+            self.assertRegex(readelf("-d", path), r"FLAGS_1\).*\bNOW\b", name)
+            segments = readelf("-l", path)
+            self.assertRegex(segments, r"GNU_RELRO", name)
+            self.assertRegex(segments, r"GNU_STACK .* RW +0x", name)  # not executable
+        self.assertRegex(readelf("-d", os.path.join(BUILDDIR, "verbatim")), r"FLAGS_1\).*\bPIE\b")
+
+    def marks(self, path):
+        names = set(re.findall(r"\b__\w+_chk\b|__stack_chk_fail", readelf("-s", path)))
+        return ("__stack_chk_fail" in names, len(names) > 1, bool(re.search("x86 feature: IBT, SHSTK", readelf("-n", path))))
+
+    def test_stacks_copies_and_jumps_are_guarded(self):
+        self.assertEqual(self.marks(os.path.join(BUILDDIR, "obj/engine/cli/serve.o")), (True, True, True))
+        text = '#include <string.h>\n#include <stdio.h>\nint f(const char *a) { char b[64]; strcpy(b, a); return puts(b); }\n'
+        with tempfile.TemporaryDirectory() as folder:
+            for flags, expected in ((configure.HARDENED, (True, True, True)), (["-fno-stack-protector", "-U_FORTIFY_SOURCE",
+                                                                              "-fcf-protection=none"], (False, False, False))):
+                subprocess.run(["cc", "-O2", *flags, "-x", "c", "-c", "-", "-o", folder + "/f.o"], input=text, text=True, check=True)
+                self.assertEqual(self.marks(folder + "/f.o"), expected)
+
+
+class Version(unittest.TestCase):
+    def test_names_every_library_that_is_linked(self):
+        """In numbers; the libraries of the link line are the list."""
+        linked = json.loads(subprocess.run([os.path.join(ROOT, BUILDDIR, "verbatim"), "version", "--json"], capture_output=True, text=True,
+                                           check=True).stdout)["linked"]
+        names = {re.sub(r"-l:lib(\w+?)(_core)?(-8)?\.a", r"\1", word) for word in configure.LIBRARIES if word != "-lm"}
+        found = {name.lower().removeprefix("lib") for name in linked}
+        self.assertLessEqual({name.lower() for name in names}, found)
+        self.assertEqual(found - names, {"gcc", "glibc"} if "gcc" in linked else {"clang", "glibc"})
+        for name, version in linked.items():
+            self.assertRegex(version, r"^\d+\.\d+", name)
+        text = subprocess.run([os.path.join(ROOT, BUILDDIR, "verbatim"), "version", "--verbose"], capture_output=True, text=True).stdout
+        self.assertEqual(dict(line.split(None, 1) for line in text.splitlines()[1:]), linked)
 
 
 class BuildFile(unittest.TestCase):
