@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -166,12 +167,35 @@ static status parse_arguments(server *self, int argc, char **argv) {
 
 /* === Start ================================================================================================================== */
 
+typedef struct guard {
+  pthread_t thread;
+  int signals, stop; /* descriptors */
+} guard;
+
 /* Until the server answers, a signal ends the process at once: the engine's start may take minutes, and an output that is a pipe opens only
  * once somebody reads it. */
-static void *end_by_signal(void *set) {
-  int number = 0;
-  if (sigwait(set, &number) == 0) _Exit(128 + number);
+static void *end_by_signal(void *context) {
+  const guard *g = context;
+  struct pollfd waits[] = {{.fd = g->signals, .events = POLLIN}, {.fd = g->stop, .events = POLLIN}};
+  struct signalfd_siginfo signal;
+  while (poll(waits, ARRAY_LEN(waits), -1) < 0 && errno == EINTR) {}
+  if (!waits[1].revents && read(g->signals, &signal, sizeof signal) == (ssize_t)sizeof signal) _Exit(128 + (int)signal.ssi_signo);
   return NULL;
+}
+
+static status guard_begin(guard *self, int signals) {
+  *self = (guard){.signals = signals, .stop = eventfd(0, EFD_CLOEXEC)};
+  if (self->stop < 0) return FAIL(ERR_IO, "serve: no file descriptor for an event: %s", strerror(errno));
+  if (pthread_create(&self->thread, NULL, end_by_signal, self) == 0) return OK;
+  close(self->stop);
+  return FAIL(ERR_LIMIT, "serve: cannot start a thread");
+}
+
+/* Not by pthread_cancel: AddressSanitizer takes the frames of a cancelled thread for live ones. */
+static void guard_end(guard *self) {
+  (void)eventfd_write(self->stop, 1);
+  pthread_join(self->thread, NULL);
+  close(self->stop);
 }
 
 static status on_finished(void *context, const char *name, const verbatim_request *engine_request) {
@@ -320,24 +344,23 @@ static status start(server *self) {
 }
 
 /* From the first thread on only our descriptor has these signals; a peer that went away is an error of a call, not a signal. */
-static status take_signals(server *self, sigset_t *ours) {
-  sigemptyset(ours);
-  sigaddset(ours, SIGTERM);
-  sigaddset(ours, SIGINT);
-  pthread_sigmask(SIG_BLOCK, ours, NULL);
+static status take_signals(server *self) {
+  sigset_t ours;
+  sigemptyset(&ours);
+  sigaddset(&ours, SIGTERM);
+  sigaddset(&ours, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &ours, NULL);
   signal(SIGPIPE, SIG_IGN);
-  self->signals = signalfd(-1, ours, SFD_CLOEXEC | SFD_NONBLOCK);
+  self->signals = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
   return self->signals >= 0 ? OK : FAIL(ERR_IO, "serve: no file descriptor for signals: %s", strerror(errno));
 }
 
 static status serve(server *self) {
-  sigset_t ours;
-  pthread_t guard;
-  TRY(take_signals(self, &ours));
-  if (pthread_create(&guard, NULL, end_by_signal, &ours) != 0) return FAIL(ERR_LIMIT, "serve: cannot start a thread");
+  guard starting;
+  TRY(take_signals(self));
+  TRY(guard_begin(&starting, self->signals));
   status result = start(self);
-  pthread_cancel(guard);
-  pthread_join(guard, NULL);
+  guard_end(&starting);
   if (result == OK) result = serve_until_told(self);
   close_server(self);
   TRY(result);

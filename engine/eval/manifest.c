@@ -171,8 +171,8 @@ status eval_manifest_parse(const char *text, size_t bytes, json_t **out) {
   if (bytes > EVAL_MANIFEST_BYTES_MAX) return FAIL(ERR_LIMIT, "manifest: more than %u bytes", EVAL_MANIFEST_BYTES_MAX);
   json_t *built = json_text_load(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
   if (!built)
-    return FAIL(json_text_fault(&error, ERR_FORMAT), "manifest: expected JSON, found text that is not JSON: %s (line %d); hint: `verbatim eval` writes it",
-                error.text, error.line);
+    return FAIL(json_text_fault(&error, ERR_FORMAT), "manifest: expected JSON, found text that is not JSON: %s (line %d); hint: "
+                "`verbatim eval` writes it", error.text, error.line);
   status result = check(built);
   if (result == OK) *out = built;
   else json_decref(built);

@@ -17,7 +17,7 @@
 
 #define BODY_ROOM_MIN 4096u
 #define ID_BYTES 40u
-#define HEADERS_BYTES 1024u
+#define HEADERS_BYTES 1280u
 #define ACCESS_BYTES 768u /* of them: Access-Control-... */
 #define SHORT_BYTES (32u << 10) /* a body or a reply up to this size takes a few milliseconds */
 
