@@ -179,7 +179,8 @@ class Variant:
     def object(self, ninja, source):
         if source not in self.objects:
             stem = source.removeprefix(self.builddir + "/")[:-2]
-            flags = ["-O2"] if stem.startswith("engine/cpu/") else []  # under the sanitizers, too: half of the time of their tests
+            # The ops of the CPU are optimised under the sanitizers, too: half of the time of their tests.
+            flags = ["-O2"] if stem.startswith(("engine/cpu/", "engine/mma/")) else []
             flags += [value for suffix, value in INSTRUCTION_SETS.items() if stem.endswith(suffix)]
             output = "%s/obj/%s.o" % (self.root, stem)
             self.objects[source] = ninja.build(output, self.cc_rule, source, **({"isa": flags} if flags else {}))

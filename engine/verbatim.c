@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/digest.h"
+#include "exec/devices.h"
 #include "exec/exec.h"
 #include "plan/plan.h"
 #include "weights/safetensors.h"
@@ -31,7 +32,7 @@ struct verbatim {
   pid_t process;         /* that opened it: its threads and its device do not exist in a child of it */
   arena host;
   plan plan;
-  gpu *device;
+  devices devices;       /* none on the CPU */
   cpu_pool *pool;
   exec *machine;
   watch *watch;
@@ -44,6 +45,7 @@ struct verbatim {
   bool outstanding[2];   /* submitted and not settled              */
   verbatim_stages stages;
   verbatim_memory memory; /* without free_now */
+  verbatim_gpu gpus[RANKS_MAX];
   char device_name[128];
   char note[1024];
 };
@@ -65,10 +67,13 @@ static status open_device(verbatim *self, const dynlib_search *libraries) {
   int index = self->config.device;
   if (index < VERBATIM_DEVICE_CPU) return FAIL(ERR_USAGE, "device: expected auto, cpu or a GPU's number, found %d", index);
   if (index == VERBATIM_DEVICE_CPU) return open_cpu(self);
-  status result = gpu_open(index < 0 ? 0 : (uint32_t)index, libraries, &self->device);
+  const uint32_t ranks = self->plan.header->limits.ranks;
+  status result = devices_open(&self->devices, index < 0 ? 0 : (uint32_t)index, ranks, libraries);
   if (result == OK) {
-    snprintf(self->device_name, sizeof self->device_name, "%s", gpu_describe(self->device)->name);
-    gpu_on_fault(self->device, fault, self);
+    const char *name = gpu_describe(self->devices.list[0])->name;
+    if (ranks == 1) snprintf(self->device_name, sizeof self->device_name, "%s", name);
+    else snprintf(self->device_name, sizeof self->device_name, "%u x %s", ranks, name);
+    devices_on_fault(&self->devices, fault, self);
     return OK;
   }
   if (index != VERBATIM_DEVICE_AUTO) return result;
@@ -80,7 +85,15 @@ static status open_device(verbatim *self, const dynlib_search *libraries) {
 
 static status measure_memory(const verbatim *self, uint64_t *free_bytes) {
   uint64_t total;
-  return self->device ? gpu_memory(self->device, free_bytes, &total) : OK;
+  return self->devices.count ? gpu_memory(self->devices.list[0], free_bytes, &total) : OK;
+}
+
+static void describe_gpus(verbatim *self) {
+  for (uint32_t i = 0; i < self->devices.count; i++) {
+    const gpu_info *info = gpu_describe(self->devices.list[i]);
+    self->gpus[i] = (verbatim_gpu){.index = info->index, .total = info->memory_bytes,
+                                   .reserved = gpu_reserved_bytes(self->devices.list[i])};
+  }
 }
 
 static void add_note(verbatim *self, const char *text) {
@@ -175,8 +188,10 @@ static status start(verbatim *self) {
   TRY(open_device(self, &libraries));
   TRY(measure_memory(self, &self->memory.free_opened));
   self->stages.device = lap(&from);
-  exec_options machine = {.device = self->device, .pool = self->pool, .libraries = &libraries, .cache_dir = c->cache_dir,
-                          .direct = c->direct, .poison = c->poison, .logits = c->logits, .timed = c->timed};
+  exec_options machine = {.pool = self->pool, .libraries = &libraries, .cache_dir = c->cache_dir,
+                          .direct = c->direct, .poison = c->poison, .logits = c->logits, .timed = c->timed,
+                          .exchange_timeout_ms = c->exchange_timeout_ms, .on_fault = fault, .fault_context = self};
+  devices_use(&self->devices, &machine);
   TRY(start_machine(self, &machine, &from));
   self->model = (request_model){.plan = &self->plan, .weights_digest = self->weights.digest.bytes, .tokenizer = self->tokenizer,
                                 .tokenizer_digest = self->vocabulary.bytes, .logits = c->logits, .trace = c->trace};
@@ -185,8 +200,9 @@ static status start(verbatim *self) {
   TRY(watch_open(&self->watch, &self->plan, self->machine, c->trace, &self->host));
   TRY(schedule_open(&self->schedule, &self->model, self->machine, self->watch, &batching, &self->host));
   arena_freeze(&self->host);
-  if (self->device) gpu_freeze(self->device);
+  devices_freeze(&self->devices);
   TRY(measure_memory(self, &self->memory.free_ready));
+  describe_gpus(self);
   self->stages.graphs += lap(&from);
   self->stages.total = from - begun; /* from the same clock readings as the parts, so it is their sum */
   return OK;
@@ -197,11 +213,11 @@ static status start(verbatim *self) {
 static void enter(verbatim *self, fenv_t *callers) {
   fegetenv(callers);
   fesetenv(FE_DFL_ENV);
-  if (self->device) gpu_bind(self->device);
+  devices_bind(&self->devices);
 }
 
 static void leave(verbatim *self, const fenv_t *callers) {
-  if (self->device) gpu_unbind(self->device);
+  devices_unbind(&self->devices);
   fesetenv(callers);
 }
 
@@ -239,8 +255,7 @@ void verbatim_close(verbatim *self) {
   fenv_t callers;
   enter(self, &callers);
   exec_close(self->machine);
-  gpu_close(self->device); /* and unbinds */
-  self->device = NULL;
+  devices_close(&self->devices); /* and unbinds */
   leave(self, &callers);
   cpu_pool_close(self->pool);
   plan_close(&self->plan);
@@ -251,13 +266,14 @@ void verbatim_close(verbatim *self) {
 
 static verbatim_memory describe_memory(const verbatim *self) {
   verbatim_memory memory = self->memory;
-  if (!self->device || self->process != getpid()) return memory;
+  if (self->devices.count == 0 || self->process != getpid()) return memory;
+  gpu *first = self->devices.list[0];
   memory.planned = align_up(self->plan.header->device_bytes, GPU_GRANULARITY);
-  memory.reserved = gpu_reserved_bytes(self->device);
-  memory.total = gpu_describe(self->device)->memory_bytes;
-  gpu_bind(self->device);
+  memory.reserved = gpu_reserved_bytes(first);
+  memory.total = gpu_describe(first)->memory_bytes;
+  gpu_bind(first);
   if (measure_memory(self, &memory.free_now) != OK) memory.free_now = 0; /* the device is lost; the next step reports it */
-  gpu_unbind(self->device);
+  gpu_unbind(first);
   return memory;
 }
 
@@ -267,10 +283,11 @@ verbatim_info verbatim_describe(const verbatim *self) {
   verbatim_info info = {.device = self->device_name, .note = self->note, .vocab = h->model.vocab, .max_len = h->limits.max_len,
                         .max_seqs = h->limits.max_seqs, .kv_pages = h->limits.kv_pages, .bos = h->model.bos,
                         .eos_count = h->model.eos_count, .eos = h->model.eos,
-                        .graph_count = counts.graphs, .device_bytes = h->device_bytes, .pinned_bytes = counts.pinned_bytes,
+                        .graph_count = counts.graphs, .ranks = h->limits.ranks, .gpus = self->devices.count ? self->gpus : NULL,
+                        .device_bytes = h->device_bytes, .pinned_bytes = counts.pinned_bytes,
                         .host_bytes = self->host.taken_bytes, .stages = self->stages, .memory = describe_memory(self),
                         .nvrtc_version = counts.nvrtc_version, .cublaslt_version = counts.cublaslt_version};
-  if (self->device) info.driver_version = gpu_describe(self->device)->driver_version;
+  if (self->devices.count) info.driver_version = gpu_describe(self->devices.list[0])->driver_version;
   if (self->config.trace) {
     info.points = watch_points(self->watch)->list;
     info.point_count = watch_points(self->watch)->count;
@@ -413,7 +430,7 @@ size_t verbatim_sizeof(const char *type) {
     size_t bytes;
   } sizes[] = {SIZE(verbatim_config), SIZE(verbatim_info), SIZE(verbatim_stages), SIZE(verbatim_memory), SIZE(verbatim_request),
                SIZE(verbatim_token),  SIZE(verbatim_text), SIZE(verbatim_bias),   SIZE(verbatim_alternative),
-               SIZE(verbatim_counters), SIZE(verbatim_kernel), SIZE(verbatim_point)};
+               SIZE(verbatim_counters), SIZE(verbatim_kernel), SIZE(verbatim_point), SIZE(verbatim_gpu)};
 #undef SIZE
   for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
     if (strcmp(type, sizes[i].type) == 0) return sizes[i].bytes;

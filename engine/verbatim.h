@@ -74,6 +74,7 @@ typedef struct verbatim_config { /* strings are read only during verbatim_open *
   bool direct;           /* launch kernels one by one instead of by captured graphs            */
   bool poison;           /* fill all memory that must not matter with NaN patterns             */
   bool timed;            /* GPU: measure the gaps between steps for verbatim_count             */
+  uint32_t exchange_timeout_ms; /* several GPUs: how long one may wait for another, before that is a fault; 0: 10,000 */
   void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes); /* progress of loading; may be null */
   void (*on_fault)(void *context, const char *what); /* called once, before a fault of the GPU ends the process; may be null */
   void *context;
@@ -94,7 +95,7 @@ typedef struct verbatim_stages { /* duration of each part of the start, in secon
   uint64_t weights_bytes; /* read from the files                              */
 } verbatim_stages;
 
-typedef struct verbatim_memory { /* of the GPU, in bytes; all 0 on the CPU backend                  */
+typedef struct verbatim_memory { /* of the GPU, or of rank 0's, in bytes; all 0 on the CPU backend                  */
   uint64_t planned;     /* the one reservation, rounded up to the device's granularity              */
   uint64_t reserved;    /* decrease of free memory by the reservation: planned                      */
   uint64_t total;       /* of the device                                                            */
@@ -102,6 +103,12 @@ typedef struct verbatim_memory { /* of the GPU, in bytes; all 0 on the CPU backe
   uint64_t free_ready;  /* free at the end of verbatim_open: kernels and graphs take space too      */
   uint64_t free_now;    /* at the time of the call: free_ready, unless another program uses the GPU */
 } verbatim_memory;
+
+typedef struct verbatim_gpu { /* the GPU of one rank */
+  uint32_t index;        /* as the driver counts, of the GPUs that the process sees */
+  uint64_t total;        /* bytes of its memory                                      */
+  uint64_t reserved;     /* decrease of its free memory by the plan's reservation    */
+} verbatim_gpu;
 
 typedef struct verbatim_kernel { /* one loaded kernel */
   const char *name;
@@ -149,7 +156,9 @@ typedef struct verbatim_info { /* strings live as long as the engine */
   uint32_t eos_count;
   const uint32_t *eos;
   uint32_t graph_count;
-  uint64_t device_bytes, pinned_bytes, host_bytes;
+  uint32_t ranks;      /* of the plan: GPUs, or what the CPU backend runs in their place. No bit depends on it */
+  const verbatim_gpu *gpus; /* [ranks]; null on the CPU backend */
+  uint64_t device_bytes, pinned_bytes, host_bytes; /* device_bytes: of each GPU */
   verbatim_stages stages;
   verbatim_memory memory;
 } verbatim_info;

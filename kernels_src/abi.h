@@ -11,6 +11,7 @@
 #include "abi_attn.h"
 #include "abi_fp8.h"
 #include "abi_index.h"
+#include "abi_ranks.h"
 #include "step.h"
 
 /* How a kernel overlaps its neighbours on the stream. FIRST: the next kernel starts once all kernels before this one are complete. BESIDE:
@@ -144,6 +145,19 @@ typedef struct moe_gemm_args {
   u32 y_kind;              /* Y_F32 or Y_SILU         */
 } moe_gemm_args;
 
+/* y[t][i] = the weighted sum of the token's experts, plus delta, for some of the hidden columns: what rmsnorm with experts adds to x. */
+#define MOE_FOLD_COLUMNS 512u /* per block */
+typedef struct moe_fold_args {
+  const step_in *step;
+  const f32 *experts;     /* [T * top_k][columns] sorted rows               */
+  const u32 *pair_row;    /* [T][top_k] sorted row of a token's k-th expert */
+  const f32 *topk_weight; /* [T][top_k]                                     */
+  const f32 *delta;       /* [T][delta_stride] of the shared expert, or null */
+  f32 *y;                 /* [T][y_stride]                                  */
+  u32 columns;            /* this and the strides: multiples of 4           */
+  u32 top_k, delta_stride, y_stride;
+} moe_fold_args;
+
 /* For rows with param.adjusted: a row of the logits after penalties, token list and bans. Other rows are not written. */
 typedef struct adjust_args {
   const step_in *step;
@@ -171,7 +185,8 @@ typedef struct row_digest_args {
   const step_in *step;
   const u32 *x;  /* [rows][stride] 32-bit words */
   u64 *digest;   /* [rows]                      */
-  u32 rows_kind, words, stride, pad;
+  u32 rows_kind, words, stride;
+  u32 of_ranks;  /* 1: of x, 2: of the head's input, both to compare ranks; 0: of logits */
 } row_digest_args;
 
 #endif

@@ -7,14 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum value_kind { KIND_COUNT, KIND_BYTES, KIND_FRACTION, KIND_LADDER, KIND_CHOICE, KIND_RENAMED };
+enum value_kind { KIND_COUNT, KIND_BYTES, KIND_FRACTION, KIND_LADDER, KIND_CHOICE, KIND_NOT_OFFERED, KIND_RENAMED };
 
 typedef struct key_row {
   const char *name;
   enum value_kind kind;
   size_t offset; /* of the field in deploy_config */
   uint64_t low, high;
-  const char *choices; /* KIND_CHOICE: "first second|its_alias", field = position; KIND_RENAMED: the present name */
+  const char *choices; /* KIND_CHOICE: "first second|its_alias", field = position; KIND_RENAMED: the present name; KIND_NOT_OFFERED: a
+                          hint */
 } key_row;
 
 #define FIELD(name) offsetof(deploy_config, name)
@@ -36,6 +37,13 @@ static const key_row KEYS[] = {
     {"chunk-tokens", KIND_COUNT, FIELD(chunk_tokens), 64, 2048, NULL},
     {"group-chunks", KIND_COUNT, FIELD(group_chunks), 1, 64, NULL},
     {"tensor-parallel-size", KIND_COUNT, FIELD(tensor_parallel), 1, 1024, NULL},
+    {"pipeline-parallel-size", KIND_NOT_OFFERED, 0, 0, 0, "tensor-parallel-size divides a model over the GPUs of one machine"},
+    {"data-parallel-size", KIND_NOT_OFFERED, 0, 0, 0, "start one server for each replica"},
+    {"decode-context-parallel-size", KIND_NOT_OFFERED, 0, 0, 0, "every GPU holds the KV rows of all requests"},
+    {"enable-expert-parallel", KIND_NOT_OFFERED, 0, 0, 0, "tensor-parallel-size divides the columns of every expert, so that all GPUs "
+     "share the work evenly"},
+    {"enable-dp-attention", KIND_NOT_OFFERED, 0, 0, 0, "tensor-parallel-size divides the heads"},
+    {"nnodes", KIND_NOT_OFFERED, 0, 0, 0, "the GPUs of a plan are in one machine"},
     {"max-seqs", KIND_RENAMED, 0, 0, 0, "max-num-seqs"},
     {"max-batch-tokens", KIND_RENAMED, 0, 0, 0, "max-num-batched-tokens"},
     {"max-len", KIND_RENAMED, 0, 0, 0, "max-model-len"},
@@ -43,7 +51,7 @@ static const key_row KEYS[] = {
 };
 
 const char *deploy_config_key(uint32_t index) {
-  return index < ARRAY_LEN(KEYS) && KEYS[index].kind != KIND_RENAMED ? KEYS[index].name : NULL;
+  return index < ARRAY_LEN(KEYS) && KEYS[index].kind < KIND_NOT_OFFERED ? KEYS[index].name : NULL;
 }
 
 const char *deploy_config_renamed(const char *key) {
@@ -56,12 +64,13 @@ static status find_key(const char *word, const key_row **out) {
   const key_row *nearest = &KEYS[0];
   const char *renamed = deploy_config_renamed(word);
   if (renamed) return FAIL(ERR_FORMAT, "deployment: key \"%s\" is renamed to \"%s\"", word, renamed);
-  for (size_t i = 0; deploy_config_key((uint32_t)i); i++) {
+  for (size_t i = 0; i < ARRAY_LEN(KEYS); i++) {
     if (strcmp(KEYS[i].name, word) == 0) {
       *out = &KEYS[i];
       return OK;
     }
-    if (spelling_distance(word, KEYS[i].name) < spelling_distance(word, nearest->name)) nearest = &KEYS[i];
+    const bool is_nearer = spelling_distance(word, KEYS[i].name) < spelling_distance(word, nearest->name);
+    if (deploy_config_key((uint32_t)i) && is_nearer) nearest = &KEYS[i];
   }
   return FAIL(ERR_FORMAT, "deployment: key \"%s\" is not known; hint: the nearest known key is \"%s\"", word, nearest->name);
 }
@@ -160,6 +169,14 @@ static status read_ladder(const key_row *key, const flat_yaml_row *row, deploy_c
   return OK;
 }
 
+/* What most deployments state without asking for anything is taken. */
+static status read_not_offered(const key_row *key, const char *text) {
+  static const char *const none[] = {"1", "0", "false", "off", "no"};
+  for (size_t i = 0; i < ARRAY_LEN(none); i++)
+    if (strcmp(text, none[i]) == 0) return OK;
+  return FAIL(ERR_UNSUPPORTED, "deployment: %s: \"%s\" is not offered; hint: %s", key->name, text, key->choices);
+}
+
 static status read_value(const key_row *key, const flat_yaml_row *row, deploy_config *config) {
   uint64_t value = 0;
   if (key->kind == KIND_LADDER) return read_ladder(key, row, config);
@@ -169,6 +186,7 @@ static status read_value(const key_row *key, const flat_yaml_row *row, deploy_co
     case KIND_BYTES: TRY(read_bytes(key, row->values[0], &value)); break;
     case KIND_FRACTION: TRY(read_fraction(key, row->values[0], &value)); break;
     case KIND_CHOICE: TRY(read_choice(key, row->values[0], &value)); break;
+    case KIND_NOT_OFFERED: return read_not_offered(key, row->values[0]);
     case KIND_LADDER:
     case KIND_RENAMED: break;
   }
@@ -182,10 +200,6 @@ static status read_value(const key_row *key, const flat_yaml_row *row, deploy_co
 /* === The file =========================================================================================================== */
 
 static status check_together(const deploy_config *c) {
-  if (c->tensor_parallel > 1)
-    return FAIL(ERR_UNSUPPORTED, "deployment: tensor-parallel-size: expected 1, found %u: a plan is for one GPU; hint: start one process "
-                                 "for "
-                "each GPU", c->tensor_parallel);
   if (c->kv_pages && c->kv_memory_bytes)
     return FAIL(ERR_FORMAT, "deployment: kv-pages and kv-memory-bytes are both given; hint: keep one");
   if (c->memory_ppm && !c->device_memory_bytes)

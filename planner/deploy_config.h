@@ -26,13 +26,14 @@ typedef struct deploy_config { /* 0: not given, unless stated otherwise */
   uint32_t latent_eps_of_config; /* 0: 1e-6 as HF does, 1: rms_norm_eps of config.json          */
   uint32_t kv_dtype;            /* enum deploy_kv_dtype; auto: follows from the model                */
   uint32_t kv_scales_f32;       /* for fp8_ds_mla: 0 powers of two, 1 any fp32                       */
-  uint32_t tensor_parallel;     /* tensor-parallel-size: must be 1, since a plan is for one GPU      */
+  uint32_t tensor_parallel;     /* tensor-parallel-size: GPUs that share the model, default 1        */
   uint32_t ladder_count;        /* default: powers of two up to max_seqs, and max_seqs           */
   uint32_t ladder[LADDER_MAX];  /* strictly ascending                                            */
 } deploy_config;
 
 /* text: not NUL-terminated, at most FILE_CONFIG_BYTES_MAX; empty text means defaults. ERR_FORMAT names the error: not YAML, an unknown key,
- * or a value of the wrong form or out of range. ERR_UNSUPPORTED: tensor-parallel-size above 1. */
+ * or a value of the wrong form or out of range. ERR_UNSUPPORTED: a way of dividing a model that is not
+ * offered. */
 status deploy_config_parse(const char *text, size_t bytes, deploy_config *out);
 
 /* The known keys by index; NULL after the last. */

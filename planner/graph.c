@@ -6,6 +6,7 @@
 #include "abi.h"
 #include "graph_attention.h"
 #include "graph_feed.h"
+#include "graph_ranks.h"
 #include "engine/plan/spread.h"
 
 static void add_io(graph *g) {
@@ -33,8 +34,9 @@ static void add_io(graph *g) {
   g->kv = graph_add_fixed(g, REGION_KV, m->layers * graph_attention_kv_bytes(g), "kv");
   g->history = graph_add_fixed(g, REGION_KV, (uint64_t)l->kv_pages * PAGE_TOKENS * 4, "history");
   const uint64_t index_bytes = plan_index_bytes(&g->plan->quant, m->layers, l->kv_pages);
-  const bool meets = plan_may_spread(m, &g->plan->quant, l);
+  const bool meets = plan_may_spread(m, &g->plan->quant, l, g->heads);
   g->meetings = meets ? graph_add_fixed(g, REGION_STATE, ATTN_MEETINGS * UINT64_C(4), "meetings") : DRAFT_NONE;
+  graph_ranks_begin(g);
   g->index = index_bytes ? graph_add_fixed(g, REGION_KV, index_bytes, "index") : DRAFT_NONE;
 }
 
@@ -51,14 +53,28 @@ static void add_embed(graph *g) {
   ADD_OP(g, OP_embed, "embed", a, refs, ROWS_TOKENS);
 }
 
+static matrix add_logits(graph *g, matrix h, bool is_tied) {
+  const plan_model *m = g->m;
+  const uint32_t own = graph_ranks_share(g, m->vocab, 8);
+  uint32_t weight = g->table;
+  if (!is_tied || own < m->vocab) {
+    weight = graph_add_weight_begin(g, "lm_head weight");
+    graph_add_tensor(g, is_tied ? "model.embed_tokens.weight" : "lm_head.weight",
+                     graph_ranks_rows(g, graph_whole(m->vocab, m->hidden), own));
+  }
+  matrix logits = graph_add_matrix(g, g->logit_rows, own, 4, "logits");
+  logits.part = own < m->vocab ? own : 0;
+  graph_add_gemm(g, "lm_head", h, weight, logits, (gemm_args){.n = own, .k = m->hidden, .y_kind = Y_F32, .rows_kind = ROWS_LOGITS});
+  return graph_ranks_gather(g, "logits exchange", logits, m->vocab, 4, ROWS_LOGITS);
+}
+
 static uint32_t add_head(graph *g, bool is_tied) {
   const plan_model *m = g->m;
   uint32_t norm = graph_add_weight(g, "final_norm weight", "model.norm.weight", 1, m->hidden);
   matrix h = graph_add_matrix(g, g->logit_rows, m->hidden, 2, "final_norm");
-  graph_add_norm(g, "final_norm", (matrix){g->x, m->hidden, 0}, g->adds, norm, h, m->hidden, m->norm_eps, true);
-  uint32_t weight = is_tied ? g->table : graph_add_weight(g, "lm_head weight", "lm_head.weight", m->vocab, m->hidden);
-  matrix logits = graph_add_matrix(g, g->logit_rows, m->vocab, 4, "logits");
-  graph_add_gemm(g, "lm_head", h, weight, logits, (gemm_args){.n = m->vocab, .k = m->hidden, .y_kind = Y_F32, .rows_kind = ROWS_LOGITS});
+  graph_add_norm(g, "final_norm", (matrix){.buffer = g->x, .stride = m->hidden}, g->adds, norm, h, m->hidden, m->norm_eps, true);
+  graph_ranks_compare(g, h);
+  const matrix logits = add_logits(g, h, is_tied);
   row_digest_args digest = {.rows_kind = ROWS_LOGITS, .words = m->vocab, .stride = m->vocab};
   const draft_ref digest_refs[] = {ARG(row_digest_args, step, g->step, 0), ARG(row_digest_args, x, logits.buffer, 0),
                                    ARG(row_digest_args, digest, g->digest, 0)};
@@ -81,6 +97,7 @@ static uint32_t add_head(graph *g, bool is_tied) {
 
 void graph_build(draft *plan, const profile *pins, const config_quant *products, bool is_tied) {
   graph *g = &(graph){.plan = plan, .pins = pins, .products = products, .m = &plan->model, .l = &plan->limits,
+                      .ranks = plan->limits.ranks, .heads = plan_rank_heads(&plan->model, &plan->limits),
                       .layer = UINT32_MAX, .kv_scale = DRAFT_NONE, .chosen = DRAFT_NONE};
   ASSERT(g->l->split_rows_max >= 1 && g->l->split_rows_max <= g->l->max_batch_tokens);
   ASSERT(g->m->dense_layers == g->m->layers || g->m->experts > 0);
@@ -97,7 +114,8 @@ void graph_build(draft *plan, const profile *pins, const config_quant *products,
   uint32_t logits = add_head(g, is_tied);
   const uint32_t io[] = {g->step,   g->token,       g->position, g->seq,    g->tiles,  g->logit_row, g->sample,
                          g->block_table, g->lists, g->sampled, g->result, g->digest, g->top, logits, g->cos_sin, g->q_scale, g->history,
-                         g->prompt_tiles, g->contexts, g->index, g->meetings};
+                         g->prompt_tiles, g->contexts, g->index, g->meetings, g->rank_table, g->exchange, g->inbox, g->rank_x,
+                         g->rank_head};
   _Static_assert(sizeof io / sizeof io[0] == sizeof(plan_io) / 8, "one buffer per field, in its order");
   memcpy(plan->io_buffer, io, sizeof io);
   if (g->gemm_workspace_bytes) plan->gemm_workspace = graph_add_fixed(g, REGION_WORK, g->gemm_workspace_bytes, "gemm_workspace");

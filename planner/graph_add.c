@@ -5,6 +5,7 @@
 #include "graph_add.h"
 #include <stdio.h>
 #include <string.h>
+#include "graph_ranks.h"
 #include "specialise.h"
 
 /* === Buffers and weights ================================================================================================ */
@@ -26,7 +27,7 @@ uint32_t graph_add_work(graph *g, uint64_t bytes, const char *what) {
 }
 
 matrix graph_add_matrix(graph *g, uint64_t rows, uint32_t columns, uint32_t element_bytes, const char *what) {
-  return (matrix){graph_add_work(g, rows * columns * element_bytes, what), columns, 0};
+  return (matrix){.buffer = graph_add_work(g, rows * columns * element_bytes, what), .stride = columns};
 }
 
 uint32_t graph_add_weight_begin(graph *g, const char *what) {
@@ -100,7 +101,8 @@ static void add_alternative(graph *g, const op_call *call, const specialise_choi
   plan_op op = {.kernel = call->kernel, .variant = specialise_kernel(plan, call->kernel, choice), .name = name, .layer = g->layer,
                 .rows_kind = is_part ? g->token_rows : call->rows_kind, .rows_min = choice->rows_min, .rows_max = choice->rows_max,
                 .args_offset = plan->args.count, .args_bytes = (uint32_t)call->args_bytes, .first_fixup = plan->refs.count,
-                .branch = g->branch};
+                .branch = g->branch, .rank_columns = call->rank_columns,
+                .point_order = g->point_order ? g->point_order : 2 * index + 1};
   memcpy(op.grid, choice->grid, sizeof op.grid);
   memcpy(draft_append(&plan->args, op.args_bytes), call->args, op.args_bytes);
   for (size_t i = 0; i < call->ref_count; i++) {
@@ -137,7 +139,8 @@ void graph_add_op_ordered(graph *g, op_call call, uint32_t *order) {
   if (call.rows_min <= call.rows_max) graph_add_op_rows(g, call);
 }
 
-void graph_add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps, bool is_final) {
+static void add_norm_from(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps,
+                          bool is_final, uint32_t rows_min) {
   rmsnorm_args a = {.rows_kind = is_final ? ROWS_LOGITS : ROWS_TOKENS, .dim = dim, .x_stride = x.stride, .y_stride = y.stride, .eps = eps,
                     .delta_scale = g->m->residual_scale, .y_scale = is_final ? g->m->head_scale : 1};
   bool adds_nothing = adds.delta == DRAFT_NONE && adds.experts == DRAFT_NONE;
@@ -152,7 +155,24 @@ void graph_add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t 
                             ARG(rmsnorm_args, x_out, adds_nothing || is_final ? DRAFT_NONE : x.buffer, x.offset),
                             ARG(rmsnorm_args, weight, weight, 0),
                             ARG(rmsnorm_args, y, y.buffer, y.offset)};
-  ADD_OP(g, OP_rmsnorm, what, a, refs, a.rows_kind);
+  const uint32_t rows_max = plan_rows_limit(g->l, a.rows_kind);
+  if (rows_min > rows_max) return;
+  graph_add_op_rows(g, (op_call){.kernel = OP_rmsnorm, .what = what, .args = &a, .args_bytes = sizeof a, .refs = refs,
+                                 .ref_count = ARRAY_LEN(refs), .rows_kind = a.rows_kind, .rows_min = rows_min, .rows_max = rows_max});
+}
+
+void graph_add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps, bool is_final) {
+  add_norm_from(g, what, x, adds, weight, y, dim, eps, is_final, 1);
+}
+
+void graph_add_join(graph *g, uint32_t first) {
+  g->branch = BRANCH_JOIN;
+  for (uint32_t i = 0; i < g->plan->buffers.count; i++) {
+    plan_buffer *b = draft_buffer_at(g->plan, i);
+    if (b->region != REGION_WORK || b->first_op == UINT32_MAX || b->last_op < first) continue;
+    b->first_op = min_u32(b->first_op, first);
+    b->last_op = g->plan->ops.count;
+  }
 }
 
 matrix graph_add_block_norm(graph *g, const char *what, const char *name) {
@@ -161,8 +181,10 @@ matrix graph_add_block_norm(graph *g, const char *what, const char *name) {
   snprintf(weight_name, sizeof weight_name, "%s weight", what);
   uint32_t weight = graph_add_weight(g, weight_name, name, 1, m->hidden);
   matrix h = graph_add_matrix(g, g->rows, m->hidden, 2, what);
-  graph_add_norm(g, what, (matrix){g->x, m->hidden, 0}, g->adds, weight, h, m->hidden, m->norm_eps, false);
+  graph_ranks_norm(g, what, weight, h);
+  add_norm_from(g, what, (matrix){.buffer = g->x, .stride = m->hidden}, g->adds, weight, h, m->hidden, m->norm_eps, false, g->own.rows + 1);
   g->adds = GRAPH_NOTHING;
+  g->own = (own_addend){0};
   return h;
 }
 
@@ -174,7 +196,7 @@ void graph_add_gemm_from(graph *g, const char *what, matrix x, uint32_t weight, 
                             ARG(gemm_args, y, y.buffer, y.offset)};
   graph_add_op_ordered(g, (op_call){.kernel = OP_gemm, .what = what, .args = &shape, .args_bytes = sizeof shape, .refs = refs,
                                     .ref_count = ARRAY_LEN(refs), .rows_kind = shape.rows_kind, .rows_min = rows_min,
-                                    .rows_max = plan_rows_limit(g->l, shape.rows_kind)},
+                                    .rows_max = plan_rows_limit(g->l, shape.rows_kind), .rank_columns = y.part},
                        &shape.order);
 }
 

@@ -13,6 +13,13 @@ typedef struct addend { /* buffers, or DRAFT_NONE: see rmsnorm_args */
   uint32_t delta, experts, pair_row, topk_weight;
 } addend;
 
+typedef struct own_addend { /* the same of which a rank has columns, for launch rows 1 to `rows`: the norm exchanges them */
+  addend adds;
+  uint32_t part; /* columns of a rank */
+  uint32_t rows; /* 0: none */
+  uint32_t side; /* first op of the side branch that computes a part of it, or UINT32_MAX */
+} own_addend;
+
 #define GRAPH_NOTHING ((addend){DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE})
 
 typedef struct graph {
@@ -21,11 +28,14 @@ typedef struct graph {
   const config_quant *products;
   const plan_model *m;
   const plan_limits *l;
+  uint32_t ranks, heads;     /* heads: of a rank */
   uint64_t rows, logit_rows; /* padded */
   uint64_t weight_bytes;     /* cursor in REGION_WEIGHTS */
   uint64_t gemm_workspace_bytes;
   uint32_t layer;            /* UINT32_MAX outside layers */
   uint32_t step, token, position, seq, tiles, logit_row, sample, block_table; /* buffers of the step's inputs */
+  uint32_t rank_table, inbox, exchange, rank_x, rank_head; /* of the exchange between ranks, or DRAFT_NONE */
+  uint32_t exchanges;        /* so far */
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE if the model has none */
   uint32_t kv_scale;         /* of the current layer, or DRAFT_NONE */
   uint32_t index;            /* pages of all indexers, or DRAFT_NONE */
@@ -35,14 +45,17 @@ typedef struct graph {
   uint32_t table;            /* the embedding */
   uint32_t x;                /* residual stream */
   uint32_t counts, pieces, parts, slots; /* of the split attention; slots: room for this many partial results */
-  addend adds;               /* what the next norm adds to x */
+  addend adds;               /* what the next norm adds to x, for launch rows above those of: */
+  own_addend own;
   uint32_t branch;           /* of the ops being added: enum plan_branch */
+  uint32_t point_order;      /* of these ops, or 0: that of the ops themselves */
   enum rows_kind token_rows; /* of the ops being added: ROWS_TOKENS, or the rows of a part of the step */
 } graph;
 
 typedef struct matrix { /* a GEMM operand, result or source: columns start at byte `offset` of the buffer */
   uint32_t buffer, stride; /* elements between rows */
   uint64_t offset;
+  uint32_t part;        /* leading columns that only this rank has, more than there are: all of them; 0: all ranks have the same */
 } matrix;
 
 #define ARG(type, field, buffer_, offset_) \
@@ -50,6 +63,7 @@ typedef struct matrix { /* a GEMM operand, result or source: columns start at by
 
 typedef struct op_call { /* one op, before its alternatives are chosen */
   uint32_t kernel, rows_kind, rows_min, rows_max;
+  uint32_t rank_columns; /* see plan_op */
   const char *what;
   const void *args;
   size_t args_bytes;
@@ -89,6 +103,10 @@ void graph_add_op_rows(graph *g, op_call call);
 void graph_add_op_ordered(graph *g, op_call call, uint32_t *order);
 
 void graph_add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps, bool is_final);
+
+/* The next op waits for the ops of the side branch, whose first is `first`. Buffers used by ops in between stay alive until then, so that
+ * neither branch reuses bytes of the other. */
+void graph_add_join(graph *g, uint32_t first);
 
 /* The norm before a block: adds the last block's output to the residual stream and returns the block's input. */
 matrix graph_add_block_norm(graph *g, const char *what, const char *name);

@@ -5,6 +5,7 @@
 #include "attn/attn_cut.h"
 #include "graph_index.h"
 #include "graph_product.h"
+#include "graph_ranks.h"
 #include "engine/plan/format_widen.h"
 #include "specialise.h"
 
@@ -15,14 +16,15 @@ typedef struct projections { /* fp32 sources of qkv_rope, and of index_qk where 
 } projections;
 
 /* fp32 columns from `column` on. */
-static matrix columns_from(matrix all, uint32_t column) { return (matrix){all.buffer, all.stride, column * UINT64_C(4)}; }
+static matrix columns_from(matrix all, uint32_t column) { return (matrix){all.buffer, all.stride, column * UINT64_C(4), 0}; }
 
 /* The inputs of q_b and of the indexer's queries. */
 static void add_query_projections(graph *g, matrix q_a_source, projections *p) {
   const plan_model *m = g->m;
-  const uint32_t q_columns = m->heads * (m->nope_dim + m->rope_dim), index_columns = g->plan->quant.index_heads * INDEX_DIM;
-  const product_part parts[] = {{"self_attn", "q_b_proj", q_columns, PRODUCT_Q_B, "q_b"},
-                                {"self_attn.indexer", "wq_b", index_columns, PRODUCT_INDEX_Q, "index_q_b"}};
+  const uint32_t of_head = m->nope_dim + m->rope_dim, q_columns = g->heads * of_head;
+  const uint32_t index_columns = g->plan->quant.index_heads * INDEX_DIM;
+  const product_part parts[] = {{"self_attn", "q_b_proj", m->heads * of_head, PRODUCT_Q_B, "q_b", q_columns},
+                                {"self_attn.indexer", "wq_b", index_columns, PRODUCT_INDEX_Q, "index_q_b", index_columns}};
   const uint32_t norm = graph_add_weight(g, "q_a_norm weight", "self_attn.q_a_layernorm.weight", 1, m->q_lora_rank);
   const matrix q_a = graph_add_matrix(g, g->rows, m->q_lora_rank, 2, "q_a");
   graph_add_norm(g, "q_a_norm", q_a_source, GRAPH_NOTHING, norm, q_a, m->q_lora_rank, m->latent_eps, false);
@@ -36,12 +38,14 @@ static void add_query_projections(graph *g, matrix q_a_source, projections *p) {
 static projections add_projections(graph *g, matrix h) {
   const plan_model *m = g->m;
   const bool has_indexer = plan_has_indexer(&g->plan->quant, g->layer);
-  const uint32_t first = m->q_lora_rank ? m->q_lora_rank : m->heads * (m->nope_dim + m->rope_dim);
-  const uint32_t key = has_indexer ? INDEX_DIM : 0, latent = m->kv_lora_rank + m->rope_dim;
-  const product_part q = {"self_attn", m->q_lora_rank ? "q_a_proj" : "q_proj", first, PRODUCT_QKV_A, "qkv_a"};
-  const product_part kv = {"self_attn", "kv_a_proj_with_mqa", latent, PRODUCT_QKV_A, "kv_a"};
-  const product_part k = {"self_attn.indexer", "wk", key, PRODUCT_INDEX_K, "index_k"};
-  const product_part w = {"self_attn.indexer", "weights_proj", g->plan->quant.index_heads, PRODUCT_COUNT, "index_w"};
+  const uint32_t of_head = m->nope_dim + m->rope_dim, first = m->q_lora_rank ? m->q_lora_rank : g->heads * of_head;
+  const uint32_t key = has_indexer ? INDEX_DIM : 0, latent = m->kv_lora_rank + m->rope_dim, index_heads = g->plan->quant.index_heads;
+  const product_part q_a = {"self_attn", "q_a_proj", first, PRODUCT_QKV_A, "qkv_a", first};
+  const product_part q_whole = {"self_attn", "q_proj", m->heads * of_head, PRODUCT_QKV_A, "qkv_a", first};
+  const product_part q = m->q_lora_rank ? q_a : q_whole;
+  const product_part kv = {"self_attn", "kv_a_proj_with_mqa", latent, PRODUCT_QKV_A, "kv_a", latent};
+  const product_part k = {"self_attn.indexer", "wk", key, PRODUCT_INDEX_K, "index_k", key};
+  const product_part w = {"self_attn.indexer", "weights_proj", index_heads, PRODUCT_COUNT, "index_w", index_heads};
   const product_part dense[] = {q, kv}, sparse[] = {q, k, kv, w};
   product_rows rows = graph_product_rows(h, "input_norm");
   const matrix all = graph_product_parts(g, "qkv_a", &rows, has_indexer ? sparse : dense, has_indexer ? 4 : 2);
@@ -77,7 +81,8 @@ static uint32_t add_kv_b(graph *g, const char *what, uint32_t row0, uint32_t cou
   const uint32_t of_head = m->nope_dim + m->v_dim, buffer = graph_add_weight_begin(g, what);
   graph_add_module(g, "self_attn.kv_b_proj", graph_product_is_scaled(g, PRODUCT_KV_B),
                    (plan_tensor){.dtype = DTYPE_BF16, .rows = m->heads * of_head, .cols = m->kv_lora_rank, .row0 = row0,
-                                 .row_count = count, .row_step = of_head, .batches = m->heads, .transform = transform});
+                                 .row_count = count, .row_step = of_head, .batches = g->heads, .transform = transform,
+                                 .rank_step = graph_ranks_step(g, g->heads * of_head)});
   return buffer;
 }
 
@@ -85,12 +90,13 @@ static uint32_t add_kv_b(graph *g, const char *what, uint32_t row0, uint32_t cou
 static queries add_queries(graph *g, projections p) {
   const plan_model *m = g->m;
   uint32_t row = m->kv_lora_rank + m->rope_dim;
-  matrix q_nope = graph_add_matrix(g, g->rows, m->heads * m->nope_dim, 2, "q_nope");
-  matrix q_latent = graph_add_matrix(g, g->rows, m->heads * row, 2, "q_latent");
+  matrix q_nope = graph_add_matrix(g, g->rows, g->heads * m->nope_dim, 2, "q_nope");
+  matrix q_latent = graph_add_matrix(g, g->rows, g->heads * row, 2, "q_latent");
+  q_latent.part = graph_ranks_all(g);
   const uint32_t w_uk = add_kv_b(g, "w_uk", 0, m->nope_dim, TRANSFORM_TRANSPOSE);
   uint32_t norm = graph_add_weight(g, "kv_a_norm weight", "self_attn.kv_a_layernorm.weight", 1, m->kv_lora_rank);
   g->kv_scale = g->plan->quant.kv_format == KV_FP8 ? graph_add_vector(g, "kv_scale", "self_attn.k_scale", 1) : DRAFT_NONE;
-  qkv_rope_args a = {.q_stride = p.q.stride, .kv_in_stride = p.kv.stride, .heads = m->heads, .nope_dim = m->nope_dim,
+  qkv_rope_args a = {.q_stride = p.q.stride, .kv_in_stride = p.kv.stride, .heads = g->heads, .nope_dim = m->nope_dim,
                      .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank, .block_table_stride = g->l->pages_per_seq,
                      .eps = m->latent_eps, .half_split = m->rope_half_split, .kv_format = g->plan->quant.kv_format,
                      .scale_kind = g->plan->quant.kv_scale};
@@ -109,7 +115,7 @@ static queries add_queries(graph *g, projections p) {
                             ARG(qkv_rope_args, kv_scale, g->kv_scale, 0),
                             ARG(qkv_rope_args, w_uk, w_uk, 0)};
   op_call call = {.kernel = OP_qkv_rope, .what = "qkv_rope", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
-                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = g->l->max_batch_tokens};
+                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = g->l->max_batch_tokens, .rank_columns = graph_ranks_all(g)};
   a.absorbs = absorbed_rows(g) == ROWS_TOKENS; /* else the one token may be a prompt's */
   if (a.absorbs) {
     call.rows_max = 1;
@@ -122,7 +128,7 @@ static queries add_queries(graph *g, projections p) {
   if (call.rows_min <= call.rows_max) graph_add_op_rows(g, call);
   g->token_rows = absorbed_rows(g);
   graph_add_gemm_from(g, "absorb", q_nope, w_uk, q_latent,
-                      (gemm_args){.n = m->kv_lora_rank, .k = m->nope_dim, .batches = m->heads, .x_batch = m->nope_dim,
+                      (gemm_args){.n = m->kv_lora_rank, .k = m->nope_dim, .batches = g->heads, .x_batch = m->nope_dim,
                                   .w_batch = (uint64_t)m->kv_lora_rank * m->nope_dim, .y_batch = row}, call.rows_min);
   g->token_rows = ROWS_TOKENS;
   return (queries){q_nope, q_latent};
@@ -150,7 +156,8 @@ static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t ro
                             ARG(mla_attn_args, scratch, b.scratch, 0),
                             ARG(mla_attn_args, meetings, g->meetings, 0)};
   graph_add_op_rows(g, (op_call){.kernel = OP_mla_attn, .what = "mla_attn", .args = &a, .args_bytes = sizeof a, .refs = refs,
-                                 .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max});
+                                 .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max,
+                                 .rank_columns = graph_ranks_all(g)});
 }
 
 /* A step of one token computes the values in the same op, as long as it has few units, because every block of a head folds them. */
@@ -159,14 +166,14 @@ static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t ro
 /* Returns the row count from which on the values have their own op. */
 static uint32_t add_fold(graph *g, attn_buffers b, uint32_t w_uv, matrix value) {
   const plan_model *m = g->m;
-  mla_fold_args a = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .group_chunks = g->l->group_chunks, .slots_max = g->slots,
+  mla_fold_args a = {.heads = g->heads, .kv_lora_rank = m->kv_lora_rank, .group_chunks = g->l->group_chunks, .slots_max = g->slots,
                      .v_dim = m->v_dim};
   const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, counts, g->counts, 0),
                             ARG(mla_fold_args, parts, g->parts, 0), ARG(mla_fold_args, partial_o, b.partial_o, 0),
                             ARG(mla_fold_args, partial_ml, b.partial_ml, 0), ARG(mla_fold_args, out, b.out, 0),
                             ARG(mla_fold_args, w_uv, w_uv, 0), ARG(mla_fold_args, value, value.buffer, 0)};
   op_call call = {.kernel = OP_mla_fold, .what = "mla_fold", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
-                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = g->l->split_rows_max};
+                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = g->l->split_rows_max, .rank_columns = graph_ranks_all(g)};
   if (div_up(longest_context(g), g->l->chunk_tokens) <= LIFT_UNITS_MAX) {
     a.lifts = call.rows_max = 1;
     graph_add_op_rows(g, call);
@@ -208,8 +215,8 @@ static void add_widened(graph *g, mla_attn_args a, attn_buffers b) {
 static uint32_t add_cut_attention(graph *g, mla_attn_args a, attn_buffers b, uint32_t w_uv, matrix value) {
   const plan_model *m = g->m;
   a.slots_max = g->slots;
-  b.partial_o = graph_add_work(g, (uint64_t)g->slots * m->heads * m->kv_lora_rank * 4, "partial_o");
-  b.partial_ml = graph_add_work(g, (uint64_t)g->slots * m->heads * 2 * 4, "partial_ml");
+  b.partial_o = graph_add_work(g, (uint64_t)g->slots * g->heads * m->kv_lora_rank * 4, "partial_o");
+  b.partial_ml = graph_add_work(g, (uint64_t)g->slots * g->heads * 2 * 4, "partial_ml");
   b.counts = g->counts;
   b.pieces = g->pieces;
   add_attn_form(g, a, b, 1, g->l->split_rows_max);
@@ -218,7 +225,7 @@ static uint32_t add_cut_attention(graph *g, mla_attn_args a, attn_buffers b, uin
 
 static mla_attn_args attention_of(const graph *g) {
   const plan_model *m = g->m;
-  return (mla_attn_args){.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim,
+  return (mla_attn_args){.heads = g->heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim,
                          .block_table_stride = g->l->pages_per_seq, .chunk_tokens = g->l->chunk_tokens,
                          .group_chunks = g->l->group_chunks, .scale_log2 = m->softmax_scale_log2,
                          .kv_format = g->plan->quant.kv_format, .list_max = g->plan->quant.index_topk};
@@ -229,14 +236,14 @@ static mla_attn_args attention_of(const graph *g) {
 static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix value, uint32_t *lifted_from) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
-  matrix out = graph_add_matrix(g, g->rows, m->heads * m->kv_lora_rank, 2, "attn_latent");
+  matrix out = graph_add_matrix(g, g->rows, g->heads * m->kv_lora_rank, 2, "attn_latent");
   mla_attn_args a = attention_of(g);
   attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, g->kv, g->kv_scale,
                     g->block_table, g->tiles, g->layer * graph_attention_kv_bytes(g)};
   const uint32_t split_rows = g->slots > 0 ? l->split_rows_max : 0;
   const bool has_whole = split_rows < l->max_batch_tokens;
   uint32_t wide = has_whole || plan_has_widening(l) ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one buffer for both forms */
-  uint32_t floats = max_u32(wide, attn_scratch_floats(attn_pass_rows(m->heads), m->kv_lora_rank));
+  uint32_t floats = max_u32(wide, attn_scratch_floats(attn_pass_rows(g->heads), m->kv_lora_rank));
   if (attn_may_spread(&a)) floats = max_u32(floats, attn_block_floats(&a));
   b.scratch = graph_add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * floats * 4, "attn_scratch");
   g->token_rows = read_rows(g);
@@ -252,10 +259,11 @@ static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix val
 static void add_prompt_attention(graph *g, queries q, matrix value) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
-  uint32_t n = m->heads * (m->nope_dim + m->v_dim), latent_row = m->kv_lora_rank + m->rope_dim;
-  uint32_t weight = graph_add_weight(g, "kv_b weight", "self_attn.kv_b_proj.weight", n, m->kv_lora_rank);
+  const uint32_t of_head = m->nope_dim + m->v_dim, n = g->heads * of_head, latent_row = m->kv_lora_rank + m->rope_dim;
+  const uint32_t weight = graph_add_weight_begin(g, "kv_b weight");
+  graph_add_tensor(g, "self_attn.kv_b_proj.weight", graph_ranks_rows(g, graph_whole(m->heads * of_head, m->kv_lora_rank), n));
   matrix expanded = graph_add_matrix(g, (uint64_t)l->expand_pages * PAGE_TOKENS, n + m->rope_dim, 2, "expanded");
-  matrix state = graph_add_matrix(g, g->rows, m->heads * (m->v_dim + 2), 4, "prefill_state");
+  matrix state = graph_add_matrix(g, g->rows, g->heads * (m->v_dim + 2), 4, "prefill_state");
   mla_expand_args e = {.n = n, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
                        .piece_pages = l->expand_pages};
   const draft_ref expand_refs[] = {ARG(mla_expand_args, step, g->step, 0), ARG(mla_expand_args, contexts, g->contexts, 0),
@@ -263,15 +271,19 @@ static void add_prompt_attention(graph *g, queries q, matrix value) {
                                    ARG(mla_expand_args, block_table, g->block_table, 0), ARG(mla_expand_args, w, weight, 0),
                                    ARG(mla_expand_args, y, expanded.buffer, 0)};
   g->token_rows = ROWS_PROMPT;
-  ADD_OP(g, OP_mla_expand, "mla_expand", e, expand_refs, ROWS_TOKENS);
-  mla_prefill_args a = {.heads = m->heads, .nope_dim = m->nope_dim, .rope_dim = m->rope_dim, .v_dim = m->v_dim,
+  graph_add_op_rows(g, (op_call){.kernel = OP_mla_expand, .what = "mla_expand", .args = &e, .args_bytes = sizeof e, .refs = expand_refs,
+                                 .ref_count = ARRAY_LEN(expand_refs), .rows_kind = ROWS_TOKENS, .rows_min = 1,
+                                 .rows_max = l->max_batch_tokens, .rank_columns = g->ranks > 1 ? n : 0});
+  mla_prefill_args a = {.heads = g->heads, .nope_dim = m->nope_dim, .rope_dim = m->rope_dim, .v_dim = m->v_dim,
                         .q_rope_stride = latent_row, .piece_pages = l->expand_pages, .scale_log2 = m->softmax_scale_log2};
   const draft_ref refs[] = {ARG(mla_prefill_args, step, g->step, 0), ARG(mla_prefill_args, tiles, g->prompt_tiles, 0),
                             ARG(mla_prefill_args, contexts, g->contexts, 0), ARG(mla_prefill_args, q_nope, q.nope.buffer, 0),
                             ARG(mla_prefill_args, q_rope, q.latent.buffer, m->kv_lora_rank * UINT64_C(2)),
                             ARG(mla_prefill_args, expanded, expanded.buffer, 0), ARG(mla_prefill_args, out, value.buffer, 0),
                             ARG(mla_prefill_args, state, state.buffer, 0)};
-  ADD_OP(g, OP_mla_prefill, "mla_prefill", a, refs, ROWS_TOKENS);
+  graph_add_op_rows(g, (op_call){.kernel = OP_mla_prefill, .what = "mla_prefill", .args = &a, .args_bytes = sizeof a, .refs = refs,
+                                 .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = l->max_batch_tokens,
+                                 .rank_columns = graph_ranks_all(g)});
   g->token_rows = ROWS_TOKENS;
 }
 
@@ -282,17 +294,21 @@ void graph_attention_add(graph *g) {
   queries q = add_queries(g, p);
   if (plan_has_indexer(&g->plan->quant, g->layer)) g->chosen = graph_index_add(g, p.index_q, p.index_k, p.index_w);
   const uint32_t w_uv = add_kv_b(g, "w_uv", m->nope_dim, m->v_dim, TRANSFORM_COPY);
-  matrix value = graph_add_matrix(g, g->rows, m->heads * m->v_dim, 2, "attn_value");
+  matrix value = graph_add_matrix(g, g->rows, g->heads * m->v_dim, 2, "attn_value");
+  value.part = graph_ranks_all(g);
   uint32_t lifted_from;
   matrix latent = add_attention(g, q.latent, w_uv, value, &lifted_from);
   graph_add_gemm_from(g, "v_up", latent, w_uv, value,
-                (gemm_args){.n = m->v_dim, .k = m->kv_lora_rank, .batches = m->heads, .x_batch = m->kv_lora_rank,
+                (gemm_args){.n = m->v_dim, .k = m->kv_lora_rank, .batches = g->heads, .x_batch = m->kv_lora_rank,
                             .w_batch = (uint64_t)m->v_dim * m->kv_lora_rank, .y_batch = m->v_dim}, lifted_from);
   g->token_rows = ROWS_TOKENS;
   if (g->l->parity == PARITY_FAST_PREFILL) add_prompt_attention(g, q, value);
-  const product_part o_proj = {"self_attn", "o_proj", m->hidden, PRODUCT_O, "o_proj"};
+  const bool is_scaled = graph_product_is_scaled(g, PRODUCT_O);
+  const uint32_t own = graph_ranks_share(g, m->hidden, graph_product_unit(g));
+  const product_part o_proj = {"self_attn", "o_proj", m->hidden, PRODUCT_O, "o_proj", own};
   product_rows values = graph_product_rows(value, "attn_value");
-  g->adds.delta = graph_product_parts(g, "attn_delta", &values, &o_proj, 1).buffer;
+  graph_ranks_gather_rows(g, "attn_value exchange", &(divided_rows){&values, is_scaled, 0}, 1);
+  graph_ranks_add(g, "attn_delta exchange", graph_product_parts(g, "attn_delta", &values, &o_proj, 1), false);
 }
 
 /* Room for units: all groups of every sequence, plus for every worker a group split into chunks, up to a limit. */
@@ -302,7 +318,7 @@ static uint32_t count_slots(const graph *g) {
   if (attn_takes_turns(&a)) return 0; /* nothing is split */
   uint64_t chunks = div_up(longest_context(g), l->chunk_tokens), groups = div_up(chunks, l->group_chunks);
   uint64_t slots = l->split_rows_max * groups + (uint64_t)SPECIALISE_ATTN_CTAS * l->group_chunks;
-  uint64_t slot_bytes = (uint64_t)g->m->heads * (g->m->kv_lora_rank + 2) * 4, most = PARTIAL_BYTES_MAX / slot_bytes;
+  uint64_t slot_bytes = (uint64_t)g->heads * (g->m->kv_lora_rank + 2) * 4, most = PARTIAL_BYTES_MAX / slot_bytes;
   if (slots > l->split_rows_max * chunks) slots = l->split_rows_max * chunks;
   return (uint32_t)(slots > most ? most : slots);
 }
@@ -312,15 +328,15 @@ static uint32_t count_slots(const graph *g) {
 void graph_attention_cut(graph *g) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
-  const bool is_narrow = m->heads <= 32;
-  attn_cut_args a = {.heads = m->heads, .block_table_stride = l->pages_per_seq, .chunk_tokens = l->chunk_tokens,
+  const bool is_narrow = g->heads <= 32;
+  attn_cut_args a = {.heads = g->heads, .block_table_stride = l->pages_per_seq, .chunk_tokens = l->chunk_tokens,
                      .group_chunks = l->group_chunks, .slots_max = count_slots(g), .split_ns = 2500,
                      .list_max = g->plan->quant.index_topk};
   a.workers = is_narrow ? SPECIALISE_ATTN_CTAS : SPECIALISE_ATTN_CTAS / 2; /* 2-CTA clusters */
   a.block_ns = is_narrow ? 1000 : 1500;
   a.piece_ns = is_narrow ? 500 : 2000;
   a.stream_ns = plan_kv_row_bytes(m, &g->plan->quant) * 64 / 4300;
-  a.slot_ns = m->heads * m->kv_lora_rank * 8 / 3000;
+  a.slot_ns = g->heads * m->kv_lora_rank * 8 / 3000;
   g->slots = a.slots_max;
   if (g->slots == 0) return;
   g->counts = graph_add_work(g, sizeof(attn_counts), "attn_counts");

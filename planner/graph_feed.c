@@ -4,12 +4,13 @@
 #include "graph_feed.h"
 #include <stdio.h>
 #include "graph_product.h"
+#include "graph_ranks.h"
 #include "model_config.h"
 #include "specialise.h"
 
 typedef struct mlp { /* the weights of a dense feed-forward part */
   const char *label;
-  uint32_t inter;
+  uint32_t inter, own_inter, own_hidden; /* own: columns of a rank */
   product_weight gate_up, down;
 } mlp;
 
@@ -17,9 +18,12 @@ typedef struct mlp { /* the weights of a dense feed-forward part */
 static mlp add_mlp_weights(graph *g, const char *of, const char *label, uint32_t inter, uint32_t gate_up) {
   const plan_model *m = g->m;
   char what[NAME_BYTES_MAX];
-  const product_part up[] = {{of, "gate_proj", inter, gate_up, NULL}, {of, "up_proj", inter, gate_up, NULL}};
-  const product_part down = {of, "down_proj", m->hidden, gate_up + 1, NULL};
   mlp part = {.label = label, .inter = inter};
+  part.own_inter = graph_ranks_share(g, inter, graph_product_unit(g));
+  part.own_hidden = graph_ranks_share(g, m->hidden, graph_product_unit(g));
+  const product_part up[] = {{of, "gate_proj", inter, gate_up, NULL, part.own_inter},
+                             {of, "up_proj", inter, gate_up, NULL, part.own_inter}};
+  const product_part down = {of, "down_proj", m->hidden, gate_up + 1, NULL, part.own_hidden};
   snprintf(what, sizeof what, "%sgate_up", label);
   part.gate_up = graph_product_weight(g, what, up, 2, 0, m->hidden);
   snprintf(what, sizeof what, "%sdown", label);
@@ -31,21 +35,24 @@ static mlp add_mlp_weights(graph *g, const char *of, const char *label, uint32_t
 static matrix add_mlp_up(graph *g, product_rows *h, const mlp *part, uint32_t order) {
   char what[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sgate_up", part->label);
-  matrix activated = graph_add_matrix(g, g->rows, part->inter, 2, what);
-  graph_product_add(g, what, h, part->gate_up, activated, (gemm_args){.n = 2 * part->inter, .y_kind = Y_SILU, .order = order});
+  matrix activated = graph_add_matrix(g, g->rows, part->own_inter, 2, what);
+  activated.part = part->own_inter < part->inter ? part->own_inter : 0;
+  graph_product_add(g, what, h, part->gate_up, activated, (gemm_args){.n = 2 * part->own_inter, .y_kind = Y_SILU, .order = order});
   return activated;
 }
 
-/* Returns fp32 [rows][hidden]. */
-static matrix add_mlp_down(graph *g, matrix activated, const mlp *part, uint32_t order) {
-  char what[NAME_BYTES_MAX], up[NAME_BYTES_MAX];
+/* activated: whole rows. Returns fp32 [rows][own_hidden]. */
+static matrix add_mlp_down(graph *g, product_rows *activated, const mlp *part, uint32_t order) {
+  char what[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sdown", part->label);
-  snprintf(up, sizeof up, "%sgate_up", part->label);
-  matrix out = graph_add_matrix(g, g->rows, g->m->hidden, 4, what);
-  product_rows rows = graph_product_rows(activated, up);
-  graph_product_add(g, what, &rows, part->down, out, (gemm_args){.n = g->m->hidden, .y_kind = Y_F32, .order = order});
+  matrix out = graph_add_matrix(g, g->rows, part->own_hidden, 4, what);
+  out.part = part->own_hidden < g->m->hidden ? part->own_hidden : 0;
+  graph_product_add(g, what, activated, part->down, out, (gemm_args){.n = part->own_hidden, .y_kind = Y_F32, .order = order});
   return out;
 }
+
+/* The norm behind this layer is not before a block. */
+static bool is_last(const graph *g) { return g->layer + 1 == g->m->layers; }
 
 typedef struct routing { /* buffers of the router's decisions */
   uint32_t topk_id, topk_weight, expert_first, row_token, pair_row;
@@ -55,6 +62,7 @@ typedef struct routing { /* buffers of the router's decisions */
 typedef struct moe { /* the weights of a layer with experts */
   uint32_t router, bias; /* bias: DRAFT_NONE if the model has none */
   product_weight gate_up, down;
+  uint32_t own_inter, own_hidden; /* columns of a rank */
   mlp shared;
 } moe;
 
@@ -127,8 +135,8 @@ static void add_moe_gemm(graph *g, const char *what, const routing *r, uint32_t 
                               ARG(fp8_moe_gemm_args, x_scale, x->scales, 0), ARG(fp8_moe_gemm_args, w, weight.w, 0),
                               ARG(fp8_moe_gemm_args, w_scale, weight.scales, 0), ARG(fp8_moe_gemm_args, y, y.buffer, y.offset)};
   op_call call = {.kernel = OP_moe_gemm, .what = what, .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
-                  .rows_kind = ROWS_TOKENS, .rows_min = rows.min, .rows_max = rows.max};
-  if (weight.scales != DRAFT_NONE) {
+                  .rows_kind = ROWS_TOKENS, .rows_min = rows.min, .rows_max = rows.max, .rank_columns = y.part};
+  if (graph_product_is_e4m3(weight)) {
     call.kernel = OP_fp8_moe_gemm;
     call.args = &f;
     call.args_bytes = sizeof f;
@@ -156,86 +164,136 @@ static matrix add_sort(graph *g, const routing *r, matrix h) {
 }
 
 static void add_experts_up(graph *g, const routing *r, product_rows *h, matrix sorted, product_weight weight, matrix activated) {
-  const moe_gemm_args a = {.n = 2 * g->m->moe_inter, .y_kind = Y_SILU};
+  const moe_gemm_args a = {.n = 2 * activated.stride, .y_kind = Y_SILU};
   const row_range many = many_rows(g);
   product_rows rows = graph_product_rows(sorted, "experts x");
   rows.mul = g->m->top_k;
-  if (many.min <= many.max) graph_product_prepare(g, &rows, weight, many);
+  if (many.min <= many.max && graph_product_is_e4m3(weight)) graph_product_quantize(g, &rows, many);
   add_moe_gemm(g, "experts gate_up", r, r->row_token, h, weight, activated, few_rows(g), a);
   if (many.min <= many.max) add_moe_gemm(g, "experts gate_up", r, DRAFT_NONE, &rows, weight, activated, many, a);
 }
 
-static matrix add_experts_down(graph *g, const routing *r, matrix activated, product_weight weight) {
-  matrix y = graph_add_matrix(g, g->rows * g->m->top_k, g->m->hidden, 4, "experts down");
-  product_rows rows = graph_product_rows(activated, "experts gate_up");
-  rows.mul = g->m->top_k;
-  graph_product_prepare(g, &rows, weight, graph_product_all(g));
-  add_moe_gemm(g, "experts down", r, DRAFT_NONE, &rows, weight, y, graph_product_all(g),
-               (moe_gemm_args){.n = g->m->hidden, .y_kind = Y_F32});
+static matrix add_experts_down(graph *g, const routing *r, product_rows *activated, const moe *w) {
+  matrix y = graph_add_matrix(g, g->rows * g->m->top_k, w->own_hidden, 4, "experts down");
+  y.part = w->own_hidden < g->m->hidden ? w->own_hidden : 0;
+  if (graph_product_is_e4m3(w->down)) graph_product_quantize(g, activated, graph_product_all(g));
+  add_moe_gemm(g, "experts down", r, DRAFT_NONE, activated, w->down, y, graph_product_all(g),
+               (moe_gemm_args){.n = w->own_hidden, .y_kind = Y_F32});
   return y;
 }
 
-/* The weights of all experts, in ascending id: [experts][2 * moe_inter][hidden] and [experts][hidden][moe_inter]. */
+/* The weights of all experts, in ascending id: [experts][2 * own_inter][hidden] and [experts][own_hidden][moe_inter]. */
 static void add_expert_weights(graph *g, moe *w) {
   const plan_model *m = g->m;
-  const product_part up[] = {{"mlp.experts", "gate_proj", m->moe_inter, PRODUCT_EXPERTS, NULL},
-                             {"mlp.experts", "up_proj", m->moe_inter, PRODUCT_EXPERTS, NULL}};
-  const product_part down = {"mlp.experts", "down_proj", m->hidden, PRODUCT_EXPERTS, NULL};
+  w->own_inter = graph_ranks_share(g, m->moe_inter, graph_product_unit(g));
+  w->own_hidden = graph_ranks_share(g, m->hidden, graph_product_unit(g));
+  const product_part up[] = {{"mlp.experts", "gate_proj", m->moe_inter, PRODUCT_EXPERTS, NULL, w->own_inter},
+                             {"mlp.experts", "up_proj", m->moe_inter, PRODUCT_EXPERTS, NULL, w->own_inter}};
+  const product_part down = {"mlp.experts", "down_proj", m->hidden, PRODUCT_EXPERTS, NULL, w->own_hidden};
   w->gate_up = graph_product_weight(g, "experts gate_up", up, 2, m->experts, m->hidden);
   w->down = graph_product_weight(g, "experts down", &down, 1, m->experts, m->moe_inter);
 }
 
-/* The next op waits for the ops of the side branch, whose first is `first`. Buffers used by ops in between stay alive until the join, so
- * that neither branch reuses bytes of the other. */
-static void join_side(graph *g, uint32_t first) {
-  g->branch = BRANCH_JOIN;
-  for (uint32_t i = 0; i < g->plan->buffers.count; i++) {
-    plan_buffer *b = draft_buffer_at(g->plan, i);
-    if (b->region != REGION_WORK || b->first_op == UINT32_MAX || b->last_op < first) continue;
-    b->first_op = min_u32(b->first_op, first);
-    b->last_op = g->plan->ops.count;
-  }
+/* The token's sum of all experts, of the columns that a rank has, then of all columns: with few rows by the next norm. shared: DRAFT_NONE
+ * if there is none; side: first op of the side branch, or UINT32_MAX. */
+static void add_fold(graph *g, const routing *r, matrix y, uint32_t shared, uint32_t side) {
+  const addend own = {.delta = shared, .experts = y.buffer, .pair_row = r->pair_row, .topk_weight = r->topk_weight};
+  const uint32_t rows_min = (is_last(g) ? 0 : graph_ranks_own(g, own, y.stride, side)) + 1;
+  if (rows_min > g->l->max_batch_tokens) return;
+  matrix sum = graph_add_matrix(g, g->rows, y.stride, 4, "experts sum");
+  sum.part = y.part;
+  moe_fold_args a = {.columns = y.stride, .top_k = g->m->top_k, .delta_stride = y.stride, .y_stride = y.stride};
+  const draft_ref refs[] = {ARG(moe_fold_args, step, g->step, 0), ARG(moe_fold_args, experts, y.buffer, 0),
+                            ARG(moe_fold_args, pair_row, r->pair_row, 0), ARG(moe_fold_args, topk_weight, r->topk_weight, 0),
+                            ARG(moe_fold_args, delta, shared, 0), ARG(moe_fold_args, y, sum.buffer, 0)};
+  if (side != UINT32_MAX) graph_add_join(g, side);
+  graph_add_op_rows(g, (op_call){.kernel = OP_moe_fold, .what = "experts sum", .args = &a, .args_bytes = sizeof a, .refs = refs,
+                                 .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min,
+                                 .rows_max = g->l->max_batch_tokens, .rank_columns = y.part});
+  g->branch = BRANCH_MAIN;
+  g->adds.delta = graph_ranks_gather_from(g, "experts sum exchange", sum, rows_min).buffer;
+}
+
+typedef struct moe_state { /* of a layer with experts under construction */
+  const moe *w;
+  product_rows half, activated; /* of the shared experts and of the others */
+  uint32_t side;                /* first op of the side branch             */
+  uint32_t shared_order;        /* where the points of the shared down product are, with several ranks */
+  bool has_side;
+} moe_state;
+
+static uint32_t add_shared_down(graph *g, moe_state *s, uint32_t order) {
+  if (!g->m->shared_experts) return DRAFT_NONE;
+  g->branch = s->has_side ? BRANCH_SIDE : BRANCH_MAIN;
+  g->point_order = s->shared_order;
+  const uint32_t shared = add_mlp_down(g, &s->half, &s->w->shared, order).buffer;
+  g->point_order = 0;
+  g->branch = BRANCH_MAIN;
+  return shared;
+}
+
+/* Both activations become whole by one exchange, where the branches meet. */
+static void exchange_activations(graph *g, moe_state *s) {
+  const bool is_shared_scaled = graph_product_is_e4m3(s->w->shared.down);
+  const divided_rows all[] = {{&s->activated, graph_product_is_e4m3(s->w->down), 0}, {&s->half, is_shared_scaled, s->shared_order}};
+  if (s->has_side) graph_add_join(g, s->side);
+  graph_ranks_gather_rows(g, "experts gate_up exchange", all, g->m->shared_experts ? 2 : 1);
+  s->side = g->plan->ops.count;
 }
 
 /* The shared experts need nothing of the routing. They run concurrently with it and with the experts or, in steps of one branch, between
  * its short ops, so that their weights are loaded meanwhile. */
 static void add_moe(graph *g, product_rows *h) {
   const plan_model *m = g->m;
-  uint64_t pairs = g->rows * m->top_k;
-  uint32_t shared = DRAFT_NONE;
-  matrix half = {0};
-  moe w = {0};
+  moe w = {.shared.down.scales = DRAFT_NONE};
   add_router_weights(g, &w);
   add_expert_weights(g, &w);
-  bool has_side = m->shared_experts && g->layer + 1 < m->layers; /* the op after the last layer does not run in every step */
   const uint32_t inter = m->shared_experts * m->moe_inter;
   if (inter) w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", inter, PRODUCT_SHARED_GATE_UP);
-  graph_product_prepare(g, h, w.gate_up, graph_product_all(g)); /* for both branches */
-  const uint32_t first = has_side ? ORDER_FIRST : ORDER_CHAIN, second = has_side ? ORDER_BESIDE : ORDER_CHAIN;
-  uint32_t side = g->plan->ops.count;
-  g->branch = has_side ? BRANCH_SIDE : BRANCH_MAIN;
-  if (m->shared_experts) half = add_mlp_up(g, h, &w.shared, first);
+  if (graph_product_is_e4m3(w.gate_up)) graph_product_quantize(g, h, graph_product_all(g)); /* for both branches */
+  /* The norm behind the last layer, where branches meet if the experts' sum has no op of its own, does not run in every step. */
+  const bool is_divided = w.own_hidden < m->hidden;
+  moe_state s = {.w = &w, .side = g->plan->ops.count, .has_side = m->shared_experts && (g->layer + 1 < m->layers || is_divided)};
+  const uint32_t first = s.has_side ? ORDER_FIRST : ORDER_CHAIN, second = s.has_side ? ORDER_BESIDE : ORDER_CHAIN;
+  uint32_t shared = DRAFT_NONE;
+  g->branch = s.has_side ? BRANCH_SIDE : BRANCH_MAIN;
+  if (inter) s.half = graph_product_rows(add_mlp_up(g, h, &w.shared, first), "shared gate_up");
   g->branch = BRANCH_MAIN;
   matrix logits = add_router_logits(g, h->x, w.router, second);
-  g->branch = has_side ? BRANCH_SIDE : BRANCH_MAIN;
-  if (m->shared_experts) shared = add_mlp_down(g, half, &w.shared, first).buffer;
-  g->branch = BRANCH_MAIN;
-  routing r = add_router(g, logits, w.bias, second);
+  const bool exchanges = w.own_inter < m->moe_inter || w.shared.own_inter < inter;
+  if (exchanges) s.shared_order = 2 * g->plan->ops.count; /* before those of the next op */
+  else shared = add_shared_down(g, &s, first);
+  routing r = add_router(g, logits, w.bias, exchanges ? ORDER_CHAIN : second);
   matrix sorted = add_sort(g, &r, h->x);
-  matrix activated = graph_add_matrix(g, pairs, m->moe_inter, 2, "experts gate_up");
+  matrix activated = graph_add_matrix(g, g->rows * m->top_k, w.own_inter, 2, "experts gate_up");
+  activated.part = w.own_inter < m->moe_inter ? w.own_inter : 0;
+  s.activated = graph_product_rows(activated, "experts gate_up");
+  s.activated.mul = m->top_k;
   add_experts_up(g, &r, h, sorted, w.gate_up, activated);
-  matrix y = add_experts_down(g, &r, activated, w.down);
-  if (has_side) join_side(g, side); /* joins before the next norm, which adds everything */
+  if (exchanges) {
+    exchange_activations(g, &s);
+    shared = add_shared_down(g, &s, ORDER_CHAIN);
+  }
+  matrix y = add_experts_down(g, &r, &s.activated, &w);
+  /* Branches join before the next norm or sum, which adds everything. */
+  if (y.part) {
+    add_fold(g, &r, y, shared, s.has_side ? s.side : UINT32_MAX);
+    return;
+  }
+  if (s.has_side) graph_add_join(g, s.side);
   g->adds = (addend){.delta = shared, .experts = y.buffer, .pair_row = r.pair_row, .topk_weight = r.topk_weight};
 }
 
+/* A layer without experts. */
+static void add_dense(graph *g, product_rows *h) {
+  const mlp w = add_mlp_weights(g, "mlp", "", g->m->inter, PRODUCT_GATE_UP);
+  product_rows activated = graph_product_rows(add_mlp_up(g, h, &w, ORDER_CHAIN), "gate_up");
+  graph_ranks_gather_rows(g, "gate_up exchange", &(divided_rows){&activated, graph_product_is_e4m3(w.down), 0}, 1);
+  graph_ranks_add(g, "down exchange", add_mlp_down(g, &activated, &w, ORDER_CHAIN), is_last(g));
+}
+
 void graph_feed_add(graph *g) {
-  const plan_model *m = g->m;
   product_rows h = graph_product_rows(graph_add_block_norm(g, "post_norm", "post_attention_layernorm.weight"), "post_norm");
-  if (g->layer >= m->dense_layers) {
-    add_moe(g, &h);
-    return;
-  }
-  mlp dense = add_mlp_weights(g, "mlp", "", m->inter, PRODUCT_GATE_UP);
-  g->adds.delta = add_mlp_down(g, add_mlp_up(g, &h, &dense, ORDER_CHAIN), &dense, ORDER_CHAIN).buffer;
+  if (g->layer >= g->m->dense_layers) add_moe(g, &h);
+  else add_dense(g, &h);
 }

@@ -3,6 +3,7 @@
  * The codes and scales of a weight are separate buffers. Parts are joined where no block of 128 rows of scales straddles two of them. Read
  * next: specialise.h. */
 #include "graph_product.h"
+#include "graph_ranks.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -15,11 +16,13 @@ bool graph_product_is_scaled(const graph *g, uint32_t product) {
   return product < PRODUCT_COUNT && config_quant_is_e4m3(g->products, &g->plan->quant, g->layer, product);
 }
 
-static void add_source(graph *g, const char *module, uint32_t rows, uint32_t cols, uint32_t dtype) {
+static void add_source(graph *g, const char *module, const product_part *part, uint32_t cols, uint32_t dtype) {
   char name[NAME_BYTES_MAX + 32];
   bool is_scale = dtype == DTYPE_F32;
   snprintf(name, sizeof name, "%s.%s", module, is_scale ? "weight_scale_inv" : "weight");
-  plan_tensor tensor = is_scale ? graph_whole((uint32_t)div_up(rows, SCALE_COLUMNS), cols / SCALE_COLUMNS) : graph_whole(rows, cols);
+  const uint32_t rows = is_scale ? (uint32_t)div_up(part->rows, SCALE_COLUMNS) : part->rows;
+  const uint32_t own = is_scale ? (uint32_t)div_up(part->own, SCALE_COLUMNS) : part->own;
+  plan_tensor tensor = graph_ranks_rows(g, graph_whole(rows, is_scale ? cols / SCALE_COLUMNS : cols), own);
   tensor.dtype = dtype;
   graph_add_tensor(g, name, tensor);
 }
@@ -31,7 +34,7 @@ static uint32_t add_sources(graph *g, const char *what, const product_part *part
   for (uint32_t copy = 0; copy < max_u32(copies, 1); copy++)
     for (uint32_t i = 0; i < count; i++) {
       module_name(name, &parts[i], copies, copy);
-      add_source(g, name, parts[i].rows, cols, dtype);
+      add_source(g, name, &parts[i], cols, dtype);
     }
   return buffer;
 }
@@ -49,10 +52,10 @@ product_weight graph_product_weight(graph *g, const char *what, const product_pa
   return weight;
 }
 
-void graph_product_prepare(graph *g, product_rows *rows, product_weight weight, row_range range) {
+void graph_product_quantize(graph *g, product_rows *rows, row_range range) {
   char name[NAME_BYTES_MAX];
   const uint32_t columns = rows->x.stride;
-  if (weight.scales == DRAFT_NONE || rows->codes != DRAFT_NONE) return;
+  if (rows->codes != DRAFT_NONE) return;
   snprintf(name, sizeof name, "%s codes", rows->what);
   rows->codes = graph_add_work(g, g->rows * rows->mul * columns, name);
   snprintf(name, sizeof name, "%s scales", rows->what);
@@ -63,23 +66,24 @@ void graph_product_prepare(graph *g, product_rows *rows, product_weight weight, 
                             ARG(act_quant_args, codes, rows->codes, 0), ARG(act_quant_args, scales, rows->scales, 0)};
   snprintf(name, sizeof name, "%s codes", rows->what);
   graph_add_op_rows(g, (op_call){.kernel = OP_act_quant, .what = name, .args = &a, .args_bytes = sizeof a, .refs = refs,
-                                 .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = range.min, .rows_max = range.max});
+                                 .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = range.min, .rows_max = range.max,
+                                 .rank_columns = rows->x.part});
 }
 
 void graph_product_add(graph *g, const char *what, product_rows *x, product_weight weight, matrix y, gemm_args shape) {
   shape.k = x->x.stride;
-  if (weight.scales == DRAFT_NONE) {
+  if (!graph_product_is_e4m3(weight)) {
     graph_add_gemm(g, what, x->x, weight.w, y, shape);
     return;
   }
-  graph_product_prepare(g, x, weight, graph_product_all(g));
+  graph_product_quantize(g, x, graph_product_all(g));
   fp8_gemm_args a = {.ldy = y.stride, .n = shape.n, .k = shape.k, .rows_kind = ROWS_TOKENS, .y_kind = shape.y_kind, .order = shape.order};
   const draft_ref refs[] = {ARG(fp8_gemm_args, step, g->step, 0),    ARG(fp8_gemm_args, x, x->codes, 0),
                             ARG(fp8_gemm_args, x_scale, x->scales, 0), ARG(fp8_gemm_args, w, weight.w, 0),
                             ARG(fp8_gemm_args, w_scale, weight.scales, 0), ARG(fp8_gemm_args, y, y.buffer, y.offset)};
   graph_add_op_ordered(g, (op_call){.kernel = OP_fp8_gemm, .what = what, .args = &a, .args_bytes = sizeof a, .refs = refs,
                                     .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1,
-                                    .rows_max = g->l->max_batch_tokens},
+                                    .rows_max = g->l->max_batch_tokens, .rank_columns = y.part},
                        &a.order);
 }
 
@@ -87,22 +91,23 @@ void graph_product_add(graph *g, const char *what, product_rows *x, product_weig
 static uint32_t count_joined(const graph *g, const product_part *parts, uint32_t count, uint32_t *rows) {
   const bool is_scaled = graph_product_is_scaled(g, parts[0].product);
   uint32_t joined = 1;
-  *rows = parts[0].rows;
+  *rows = parts[0].own;
   while (joined < count && graph_product_is_scaled(g, parts[joined].product) == is_scaled &&
          (!is_scaled || *rows % SCALE_COLUMNS == 0))
-    *rows += parts[joined++].rows;
+    *rows += parts[joined++].own;
   return joined;
 }
 
 matrix graph_product_parts(graph *g, const char *what, product_rows *x, const product_part *parts, uint32_t count) {
   matrix all = {.buffer = DRAFT_NONE};
   uint32_t columns = 0, column = 0, rows;
-  for (uint32_t i = 0; i < count; i++) columns += parts[i].rows;
+  for (uint32_t i = 0; i < count; i++) columns += parts[i].own;
   for (uint32_t i = 0; i < count; column += rows) {
     const uint32_t joined = count_joined(g, parts + i, count - i, &rows);
     const product_weight weight = graph_product_weight(g, parts[i].what, parts + i, joined, 0, x->x.stride);
     if (i == 0) all = graph_add_matrix(g, g->rows, columns, 4, what);
-    const matrix y = {all.buffer, columns, column * UINT64_C(4)};
+    const matrix y = {all.buffer, columns, column * UINT64_C(4), parts[i].own < parts[i].rows ? parts[i].own : 0};
+    if (i == 0) all.part = y.part;
     graph_product_add(g, parts[i].what, x, weight, y, (gemm_args){.n = rows, .y_kind = Y_F32});
     i += joined;
   }

@@ -11,11 +11,14 @@ typedef struct product_part { /* a module: "of.leaf", or "of.0.leaf", "of.1.leaf
   uint32_t rows;
   uint32_t product; /* enum config_product, which determines its format; PRODUCT_COUNT: bf16 */
   const char *what; /* name of a product that begins with it */
+  uint32_t own;     /* rows of a rank, from a multiple of them on; all of them: every rank has the same */
 } product_part;
 
 typedef struct product_weight {
   uint32_t w, scales; /* buffers; scales is DRAFT_NONE for bf16 */
 } product_weight;
+
+static inline bool graph_product_is_e4m3(product_weight weight) { return weight.scales != DRAFT_NONE; }
 
 typedef struct product_rows { /* bf16 rows, and their e4m3 form once a product has needed it; before that DRAFT_NONE */
   matrix x;
@@ -36,16 +39,20 @@ static inline row_range graph_product_all(const graph *g) { return (row_range){1
 /* Whether the product (enum config_product) of the current layer has scaled e4m3 weights. */
 bool graph_product_is_scaled(const graph *g, uint32_t product);
 
+/* Rows of a weight that are divided among ranks go to one of them in multiples of this: whole blocks of scales, or of what is stored at a
+ * time. */
+static inline uint32_t graph_product_unit(const graph *g) { return g->plan->quant.weight_format == WEIGHTS_E4M3 ? SCALE_COLUMNS : 8; }
+
 /* The parts' rows, adjacent, all in the format of the first one; copies: number of numbered modules, else 0. */
 product_weight graph_product_weight(graph *g, const char *what, const product_part *parts, uint32_t count, uint32_t copies, uint32_t cols);
 
-/* If the weight is scaled e4m3, ensures that the rows' e4m3 form exists. */
-void graph_product_prepare(graph *g, product_rows *rows, product_weight weight, row_range range);
+/* Ensures that the rows' e4m3 form exists, for launch rows of the range. */
+void graph_product_quantize(graph *g, product_rows *rows, row_range range);
 
 /* Like graph_add_gemm; shape: n, y_kind, order. */
 void graph_product_add(graph *g, const char *what, product_rows *x, product_weight weight, matrix y, gemm_args shape);
 
-/* fp32 columns of all parts, adjacent, for the same rows; what: their name. */
+/* fp32 columns of all parts, adjacent, for the same rows; what: their name. Parts that are divided among ranks come first. */
 matrix graph_product_parts(graph *g, const char *what, product_rows *x, const product_part *parts, uint32_t count);
 
 #endif

@@ -25,7 +25,7 @@ static const guarantees_proof PROOFS[] = {
     {"cpu_threads", INVARIANCE, "instruction_sets"},
     {"library_algorithm", "tests/gpu/test_library.c", "pinned_products_give_the_same_receipt"},
     {"driver", "tests/e2e/test_start_check.c", "one_wrong_bit_of_any_op_is_refused"},
-    {"gpu_count", NULL, NULL},
+    {"gpu_count", "tests/e2e/test_ranks.c", "experts"},
     {"fast_prefill", NULL, NULL},
     {"speculation", NULL, NULL},
 };
@@ -92,7 +92,11 @@ static void write_machine(draft *plan) {
 void guarantees_write(draft *plan) {
   write_work(plan);
   write_machine(plan);
-  excluded(plan, "gpu_count", "a plan is for one device: a sum that is divided over several has another order");
+  if (plan->limits.ranks > 1)
+    add(plan, "gpu_count", GUARANTEE_PROVEN,
+        draft_string(plan, "%u devices divide columns, heads and rows, never a sum; between them bytes move and nothing else",
+                     plan->limits.ranks));
+  else proven(plan, "gpu_count", "no sum is ever divided: plans of this numerics id for several devices give the same bits");
   if (plan->limits.parity == PARITY_STRICT)
     excluded(plan, "fast_prefill", "the unabsorbed form would give prefill and decode different bits; parity is strict");
   else

@@ -73,7 +73,8 @@ static status resolve_widening(const sources *s, plan_limits *l) {
   const uint64_t useful = min_u64((uint64_t)l->max_seqs * l->max_len, WIDEN_TOKENS_DEFAULT);
   uint32_t tokens = max_u32(l->max_len, (uint32_t)useful);
   if (is_given) tokens = s->deploy.expand_tokens;
-  if (is_narrow && (is_given || s->model.plan.heads > NARROW_HEADS_MAX)) l->expand_pages = (uint32_t)div_up(tokens, PAGE_TOKENS);
+  const bool has_many_heads = plan_rank_heads(&s->model.plan, l) > NARROW_HEADS_MAX;
+  if (is_narrow && (is_given || has_many_heads)) l->expand_pages = (uint32_t)div_up(tokens, PAGE_TOKENS);
   return OK;
 }
 
@@ -113,10 +114,33 @@ static status resolve_formats(sources *s) {
               is_sparse ? "the model's attention is sparse" : is_e4m3 ? "the model's weights are e4m3" : "kv-cache-dtype is not bf16");
 }
 
+/* Whether so many ranks can divide the heads: each with the same number, and whole blocks of scales of their queries' weights. */
+static bool can_divide(const sources *s, uint32_t ranks) {
+  const plan_model *m = &s->model.plan;
+  const uint32_t rows = m->heads / ranks * (m->nope_dim + m->rope_dim);
+  if (ranks == 1) return true;
+  return ranks <= RANKS_MAX && m->heads % ranks == 0 && (s->model.quant.weight_format != WEIGHTS_E4M3 || rows % SCALE_COLUMNS == 0);
+}
+
+static uint32_t distance(uint32_t a, uint32_t b) { return a > b ? a - b : b - a; }
+
+static status resolve_ranks(const sources *s, plan_limits *l) {
+  const uint32_t wanted = or_default(s->deploy.tensor_parallel, 1);
+  l->ranks = wanted;
+  if (can_divide(s, wanted)) return OK;
+  uint32_t nearest = 1;
+  for (uint32_t n = 1; n <= RANKS_MAX; n++)
+    if (can_divide(s, n) && distance(n, wanted) <= distance(nearest, wanted)) nearest = n;
+  return FAIL(ERR_UNSUPPORTED, "deployment: tensor-parallel-size: %u devices cannot divide %u heads of %u columns%s evenly, at most %u can "
+              "share a model; hint: tensor-parallel-size: %u", wanted, s->model.plan.heads, s->model.plan.nope_dim + s->model.plan.rope_dim,
+              s->model.quant.weight_format == WEIGHTS_E4M3 ? " in blocks of 128" : "", RANKS_MAX, nearest);
+}
+
 static status resolve_limits(const sources *s, plan_limits *l) {
   const deploy_config *d = &s->deploy;
   const plan_model *m = &s->model.plan;
   uint32_t longest = min_u32(s->model.max_position, LENGTH_MAX);
+  TRY(resolve_ranks(s, l));
   l->max_seqs = or_default(d->max_seqs, 64);
   l->max_batch_tokens = or_default(d->max_batch_tokens, max_u32(2048, l->max_seqs));
   l->max_len = or_default(d->max_len, min_u32(4096, longest));
@@ -124,9 +148,9 @@ static status resolve_limits(const sources *s, plan_limits *l) {
   /* A chunk ends with a fold of all columns of all heads, so many heads favour fewer chunks, and few heads more, over which one request can
    * be split. Top-k lists that can be split over CTAs differently have a single chunk. */
   l->chunk_tokens = or_default(d->chunk_tokens, ATTN_SPREAD_PLACES);
-  if (d->chunk_tokens == 0 && !plan_may_spread(m, &s->model.quant, l)) l->chunk_tokens = m->heads >= 64 ? 512 : 256;
+  if (d->chunk_tokens == 0 && !plan_may_spread(m, &s->model.quant, l, m->heads)) l->chunk_tokens = m->heads >= 64 ? 512 : 256;
   l->group_chunks = or_default(d->group_chunks, 2048 / l->chunk_tokens);
-  l->attn_tile_tokens = s->model.quant.index_heads ? 1 : max_u32(1, 64 / m->heads); /* each token has its own list */
+  l->attn_tile_tokens = s->model.quant.index_heads ? 1 : max_u32(1, 64 / plan_rank_heads(m, l)); /* each token has its own list */
   l->pages_per_seq = (uint32_t)div_up(l->max_len, PAGE_TOKENS);
   TRY(resolve_parity(s, l));
   if (l->max_len > longest)

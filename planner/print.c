@@ -36,7 +36,8 @@ static const char *hex_text(const uint8_t bytes[16], char out[33]) {
 static uint64_t parameter_count(const plan_header *plan) {
   const plan_tensor *tensors = items(plan, plan->tensors);
   uint64_t count = 0;
-  for (uint32_t i = 0; i < plan->tensors.count; i++) count += (uint64_t)tensors[i].row_count * tensors[i].batches * tensors[i].cols;
+  for (uint32_t i = 0; i < plan->tensors.count; i++)
+    count += (uint64_t)tensors[i].row_count * tensors[i].batches * tensors[i].cols * (tensors[i].rank_step ? plan->limits.ranks : 1);
   return count;
 }
 
@@ -75,6 +76,126 @@ static void print_quant(FILE *out, const plan_header *plan) {
   if (q->kv_format != KV_BF16) fprintf(out, "               %s\n", FP8_CACHE_COST);
 }
 
+/* === Ranks ============================================================================================================== */
+
+/* Bytes of the weights that all ranks hold alike. */
+static uint64_t replicated_bytes(const plan_header *plan) {
+  static const uint8_t BYTES[] = {[DTYPE_BF16] = 2, [DTYPE_F32] = 4, [DTYPE_E4M3] = 1};
+  const plan_tensor *tensors = items(plan, plan->tensors);
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < plan->tensors.count; i++)
+    if (tensors[i].rank_step == 0)
+      sum += (uint64_t)tensors[i].row_count * tensors[i].batches * tensors[i].cols * BYTES[tensors[i].dtype % ARRAY_LEN(BYTES)];
+  return sum;
+}
+
+static uint64_t exchange_bytes(const plan_header *plan) {
+  return sizeof(exchange_ranks) + EXCHANGE_STATE_WORDS * UINT64_C(4) + EXCHANGE_INBOX_BYTES((uint64_t)plan->limits.ranks);
+}
+
+static uint32_t constant_of(const plan_header *plan, const plan_op *op, const char *name) {
+  const plan_kernel *k = (const plan_kernel *)items(plan, plan->kernels) + op->variant;
+  const plan_spec *specs = items(plan, plan->specs);
+  for (uint32_t i = k->first_spec; i < k->first_spec + k->spec_count; i++)
+    if (strcmp(text(plan, specs[i].name), name) == 0) return specs[i].value;
+  return 0;
+}
+
+typedef struct sending { /* what an op sends to the other ranks */
+  const char *name, *form; /* name: without "layer 12 "; form: see kernels_src/ranks/README.md */
+  uint32_t rows_kind, nth;
+  uint64_t row_bytes;      /* to all others together for a launch row; 0: it sends nothing */
+} sending;
+
+static sending sending_of(const plan_header *plan, const plan_op *op) {
+  const void *args = (const char *)items(plan, plan->args) + op->args_offset;
+  const char *name = text(plan, op->name), *rest = strncmp(name, "layer ", 6) == 0 ? strchr(name + 6, ' ') : NULL;
+  sending out = {.name = rest ? rest + 1 : name, .rows_kind = op->rows_kind};
+  if (op->kernel == OP_exchange) {
+    const exchange_args *a = args;
+    for (uint32_t t = 0; t < EXCHANGE_TABLES; t++) out.row_bytes += (uint64_t)a->rows_mul[t] * a->part_bytes[t];
+    out.nth = a->nth;
+    out.form = constant_of(plan, op, "SPEC_TAGGED") ? "words with tags" : "flags";
+  } else if (op->kernel == OP_rank_norm) {
+    const rank_norm_args *a = args;
+    out.row_bytes = a->part * UINT64_C(4);
+    out.nth = a->nth;
+    out.form = "in the norm";
+  }
+  out.row_bytes *= plan->limits.ranks - 1;
+  return out;
+}
+
+/* Whether op `index` is the first form of an exchange: the forms of one are next to each other. */
+static bool is_first_form(const plan_header *plan, uint32_t index, const sending *s) {
+  const plan_op *ops = items(plan, plan->ops);
+  const sending before = index ? sending_of(plan, &ops[index - 1]) : (sending){0};
+  return s->row_bytes != 0 && (before.row_bytes == 0 || before.nth != s->nth);
+}
+
+/* The next kind of exchange from op *at on, whose first op is then before *at, and how many there are of it in a step: they differ only in
+ * the layer. */
+static bool next_kind(const plan_header *plan, uint32_t *at, sending *kind, uint32_t *times) {
+  const plan_op *ops = items(plan, plan->ops);
+  for (; *at < plan->ops.count; ++*at) {
+    *kind = sending_of(plan, &ops[*at]);
+    bool is_new = is_first_form(plan, *at, kind);
+    *times = 0;
+    for (uint32_t i = 0; i < plan->ops.count && is_new; i++) {
+      const sending other = sending_of(plan, &ops[i]);
+      const bool is_alike = is_first_form(plan, i, &other) && strcmp(other.name, kind->name) == 0 &&
+                            other.rows_kind == kind->rows_kind && other.row_bytes == kind->row_bytes &&
+                            ops[i].rows_min == ops[*at].rows_min && ops[i].rows_max == ops[*at].rows_max;
+      is_new = i >= *at || !is_alike;
+      *times += is_alike;
+    }
+    if (!is_new) continue;
+    ++*at;
+    return true;
+  }
+  return false;
+}
+
+static void print_ranks(FILE *out, const plan_header *plan) {
+  char own[32], all[32], kv[32], exchange[32], work[32];
+  const plan_op *ops = items(plan, plan->ops);
+  const plan_region *r = items(plan, plan->regions);
+  const uint64_t replicated = replicated_bytes(plan);
+  uint64_t bytes[2] = {0}, times = 0;
+  if (plan->limits.ranks == 1) return;
+  for (uint32_t i = 0; i < plan->ops.count; i++) { /* of a step of one row: one of more rows sends as many bytes for each */
+    const sending s = sending_of(plan, &ops[i]);
+    if (s.row_bytes == 0 || ops[i].rows_min > 1) continue;
+    bytes[s.rows_kind == ROWS_LOGITS] += s.row_bytes;
+    times++;
+  }
+  fprintf(out, "gpu_count      %u; weights, kv, work and peak are those of each\n", plan->limits.ranks);
+  fprintf(out, "each of %u GPUs weights %s of its own and %s that all hold, KV %s, exchange %s, work %s\n", plan->limits.ranks,
+          size_text(r[REGION_WEIGHTS].bytes - replicated, own), size_text(replicated, all), size_text(r[REGION_KV].bytes, kv),
+          size_text(exchange_bytes(plan), exchange), size_text(r[REGION_WORK].bytes, work));
+  fprintf(out, "exchanges      %llu a step; a GPU sends %s for each token row and %s for each logits row\n", (unsigned long long)times,
+          size_text(bytes[0], own), size_text(bytes[1], all));
+}
+
+void print_exchanges(FILE *out, const plan_header *plan) {
+  const plan_op *ops = items(plan, plan->ops);
+  sending kind;
+  if (plan->limits.ranks == 1) return;
+  fprintf(out, "\nExchanges (times in a step; bytes that a GPU sends for a row; form, by rows)\n");
+  for (uint32_t at = 0, times; next_kind(plan, &at, &kind, &times);) {
+    fprintf(out, "  %-26s %4u  %-11s %8llu ", kind.name, times, kind.rows_kind == ROWS_LOGITS ? "logits rows" : "rows",
+            (unsigned long long)kind.row_bytes);
+    for (uint32_t i = at - 1; i < plan->ops.count; i++) {
+      const sending one = sending_of(plan, &ops[i]);
+      if (one.row_bytes && one.nth == kind.nth)
+        fprintf(out, "%s %s %u..%u", i == at - 1 ? "" : ",", one.form, ops[i].rows_min, ops[i].rows_max);
+    }
+    fprintf(out, "\n");
+  }
+}
+
+/* === Sections =========================================================================================================== */
+
 void print_summary(FILE *out, const plan_header *plan) {
   char size[32], hex[33];
   const plan_model *m = &plan->model;
@@ -95,12 +216,13 @@ void print_summary(FILE *out, const plan_header *plan) {
     fprintf(out, "prompts        contexts whose rows a step reads %u times or more are widened to bf16, up to %u pages\n",
             plan_widen_reads(m, &plan->quant), l->expand_pages);
   fprintf(out, "parameters     %llu\n", (unsigned long long)parameter_count(plan));
+  print_ranks(out, plan);
   fprintf(out, "weights        %s\n", size_text(r[REGION_WEIGHTS].bytes, size));
   fprintf(out, "kv             %s", size_text(r[REGION_KV].bytes, size));
   fprintf(out, " (%u pages, %llu tokens)\n", l->kv_pages, (unsigned long long)l->kv_pages * 64);
   fprintf(out, "work           %s\n", size_text(r[REGION_WORK].bytes, size));
-  fprintf(out, "peak           %s = %llu bytes, one reservation\n", size_text(plan->device_bytes, size),
-          (unsigned long long)plan->device_bytes);
+  fprintf(out, "peak           %s = %llu bytes, one reservation%s\n", size_text(plan->device_bytes, size),
+          (unsigned long long)plan->device_bytes, plan->limits.ranks > 1 ? " on each GPU" : "");
   fprintf(out, "ops            %u, %u kernels, %u library pins, %u graphs\n", plan->ops.count, plan->kernels.count, plan->gemms.count,
           plan->ladder.count);
   fprintf(out, "numerics id    %s\n", hex_text(plan->numerics_id, hex));
@@ -314,6 +436,48 @@ static json_t *json_formats(const plan_header *plan) {
   return o;
 }
 
+static json_t *json_exchanges(const plan_header *plan) {
+  json_t *list = json_array();
+  const plan_op *ops = items(plan, plan->ops);
+  sending kind;
+  for (uint32_t at = 0, times; next_kind(plan, &at, &kind, &times);) {
+    json_t *o = json_object(), *forms = json_array();
+    json_object_set_new(o, "name", json_string(kind.name));
+    set(o, "times", times);
+    json_object_set_new(o, "rows", json_string(kind.rows_kind == ROWS_LOGITS ? "logits" : "tokens"));
+    set(o, "sent_bytes_per_row", kind.row_bytes);
+    for (uint32_t i = at - 1; i < plan->ops.count; i++) {
+      const sending one = sending_of(plan, &ops[i]);
+      if (one.row_bytes == 0 || one.nth != kind.nth) continue;
+      json_t *form = json_object();
+      json_object_set_new(form, "form", json_string(one.form));
+      set(form, "rows_min", ops[i].rows_min);
+      set(form, "rows_max", ops[i].rows_max);
+      json_array_append_new(forms, form);
+    }
+    json_object_set_new(o, "forms", forms);
+    json_array_append_new(list, o);
+  }
+  return list;
+}
+
+/* Of a plan for several GPUs: what each of them holds. */
+static void json_ranks(json_t *root, const plan_header *plan) {
+  const plan_region *r = items(plan, plan->regions);
+  json_t *o = json_object();
+  set(root, "gpu_count", plan->limits.ranks);
+  if (plan->limits.ranks > 1) {
+    set(o, "own_weights_bytes", r[REGION_WEIGHTS].bytes - replicated_bytes(plan));
+    set(o, "replicated_weights_bytes", replicated_bytes(plan));
+    set(o, "kv_bytes", r[REGION_KV].bytes);
+    set(o, "exchange_bytes", exchange_bytes(plan));
+    set(o, "work_bytes", r[REGION_WORK].bytes);
+    json_object_set_new(root, "each_gpu", json_incref(o));
+    json_object_set_new(root, "exchanges", json_exchanges(plan));
+  }
+  json_decref(o);
+}
+
 void print_json(FILE *out, const plan_header *plan) {
   char hex[33];
   json_t *root = json_object();
@@ -323,6 +487,7 @@ void print_json(FILE *out, const plan_header *plan) {
   json_object_set_new(root, "config_digest", json_string(hex_text(plan->config_digest, hex)));
   set(root, "parameters", parameter_count(plan));
   set(root, "device_bytes", plan->device_bytes);
+  json_ranks(root, plan);
   set(root, "ops", plan->ops.count);
   set(root, "library_pins", plan->gemms.count);
   json_object_set_new(root, "limits", json_limits(&plan->limits));

@@ -10,6 +10,7 @@
 void print_summary(FILE *out, const plan_header *plan);    /* model, limits, sizes, peak: a dozen lines         */
 void print_regions(FILE *out, const plan_header *plan);    /* the memory map                                    */
 void print_kernels(FILE *out, const plan_header *plan);    /* ladder and kernels with their constants           */
+void print_exchanges(FILE *out, const plan_header *plan);  /* of a plan for several GPUs, else nothing           */
 void print_guarantees(FILE *out, const plan_header *plan); /* guarantees and notes                              */
 void print_notes(FILE *out, const plan_header *plan);      /* what was ignored, assumed or chosen                */
 void print_memory(FILE *out, const plan_header *plan);     /* work buffers with lifetimes, and a chart of them  */

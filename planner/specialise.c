@@ -92,12 +92,15 @@ static uint64_t few_cost(uint64_t columns, uint64_t batches, uint32_t height, ui
 }
 
 /* The tallest tile of at most `most` rows whose busiest multiprocessor has at most 3 % more rows than with the best tile: fewer, longer
- * tiles cost less. silu: a tile gives half as many columns as it has weight rows. */
+ * tiles cost less. Tiles of 8 rows take turns at half the speed of taller ones (10944 x 2048: 21 us), so they are for a single turn. silu:
+ * a tile gives half as many columns as it has weight rows. */
 static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu, uint32_t most) {
+  const bool has_turns = div_up(columns, silu ? 4 : 8) * batches > SPECIALISE_BLOCKS;
+  const uint32_t first = has_turns && most > 8 ? 16 : 8;
   uint64_t least = UINT64_MAX;
-  uint32_t best = 8;
-  for (uint32_t n = 8; n <= most; n += 8) least = min_u64(least, few_cost(columns, batches, silu ? n / 2 : n, n));
-  for (uint32_t n = 8; n <= most; n += 8)
+  uint32_t best = first;
+  for (uint32_t n = first; n <= most; n += 8) least = min_u64(least, few_cost(columns, batches, silu ? n / 2 : n, n));
+  for (uint32_t n = first; n <= most; n += 8)
     if (few_cost(columns, batches, silu ? n / 2 : n, n) * 100 <= least * 103) best = n;
   return best;
 }
@@ -375,6 +378,14 @@ static uint32_t choose_rmsnorm(const rmsnorm_args *a, uint32_t rows_min, uint32_
   return count;
 }
 
+/* A row in the registers of a block, as for few rows of rmsnorm. */
+static void choose_rank_norm(const rank_norm_args *a, specialise_choice *choice) {
+  uint32_t held = 1;
+  while (held * 4 * 512 < a->dim) held *= 2;
+  choose_rows(choice, 512, per_rows(1, 1), constant(1));
+  add_spec(choice, "SPEC_HELD", held);
+}
+
 /* Heads have blocks of their own, besides that of the KV row, as long as all blocks run concurrently, eight per multiprocessor. With w_uk:
  * one token, and blocks for its products. */
 static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
@@ -440,7 +451,26 @@ static plan_dim quant_blocks(const act_quant_args *a) {
   return x;
 }
 
+/* Few bytes: words with tags, one per thread. Many: flags, four pieces of 16 bytes per thread. */
+static uint32_t choose_exchange(const exchange_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
+  uint32_t count = 0, next = rows_min, row_bytes = 0;
+  for (uint32_t t = 0; t < EXCHANGE_TABLES; t++) row_bytes += a->rows_mul[t] * a->part_bytes[t];
+  specialise_choice *few = next_choice(choices, &count, &next, EXCHANGE_TAGGED_BYTES / row_bytes, rows_max), *many;
+  plan_dim x = per_rows(row_bytes / 8 * (a->count - 1), 512);
+  x.cap = EXCHANGE_BLOCKS_MAX;
+  if (few) choose_rows(few, 512, x, constant(1));
+  if (few) add_spec(few, "SPEC_TAGGED", 1);
+  many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
+  x.rows_mul = row_bytes / 8;
+  x.rows_div = 8 * 512;
+  if (many) choose_rows(many, 512, x, constant(1));
+  if (many) add_spec(many, "SPEC_TAGGED", 0);
+  return count;
+}
+
 static plan_dim slices(const adjust_args *a) { return constant((uint32_t)div_up(a->vocab, ADJUST_SLICE)); }
+
+static plan_dim fold_slices(const moe_fold_args *a) { return constant((uint32_t)div_up(a->columns, MOE_FOLD_COLUMNS)); }
 
 static product product_of(uint32_t kernel, const void *args) {
   const gemm_args *plain = args;
@@ -471,6 +501,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   if (kernel == OP_index_score) return choose_index_score(args, rows_min, rows_max, choices);
   if (kernel == OP_index_topk) return choose_index_topk(args, rows_min, rows_max, choices);
   if (kernel == OP_qkv_rope) return choose_qkv_rope(args, rows_min, rows_max, choices);
+  if (kernel == OP_exchange) return choose_exchange(args, rows_min, rows_max, choices);
   if (kernel == OP_mla_attn) return choose_mla_attn(args, rows_min, rows_max, choices);
   *choice = (specialise_choice){.rows_min = rows_min, .rows_max = rows_max};
   switch (kernel) {
@@ -487,6 +518,8 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_moe_sort: choose_rows(choice, 1024, sort_blocks(args), constant(1)); break;
     case OP_act_quant: choose_rows(choice, 256, quant_blocks(args), constant(1)); break;
     case OP_kv_widen: choose_rows(choice, 128, constant(6 * SPECIALISE_BLOCKS), constant(1)); break;
+    case OP_rank_norm: choose_rank_norm(args, choice); break;
+    case OP_moe_fold: choose_rows(choice, MOE_FOLD_COLUMNS / 4, per_rows(1, 1), fold_slices(args)); break;
     case OP_adjust: choose_rows(choice, 512, per_rows(1, 1), slices(args)); break;
     case OP_sample:
       choose_rows(choice, 512, per_rows(1, 1), constant(ROW_BLOCKS));

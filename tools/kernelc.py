@@ -94,6 +94,8 @@ def variants(stem):
     if stem == "rmsnorm":
         return [({"THREADS": threads, "HELD": held}, 0)
                 for threads, held in ((512, 1), (512, 2), (512, 4), (256, 4), (256, 8))]
+    if stem == "rank_norm":
+        return [({"THREADS": 512, "HELD": held}, 0) for held in (1, 2, 4)]
     if stem == "index_topk":
         return [({"THREADS": threads, "HELD": held, "CLUSTER": cluster}, 4 * held)
                 for threads, cluster, sizes in ((512, 8, (8448, 22528)), (1024, 1, (17408, 56832))) for held in sizes]

@@ -37,12 +37,13 @@ SKIP_REASON = r"^\s*SKIPPED: (.*)$"
 SCHEDULE_SECONDS = 40  # seconds of random schedules; tests/schedule/README.md
 SHORT_LOAD = ["--self-test", "--clients", "64", "--seconds", "4"]
 VENV = "build/venv/bin/python"
-FUZZ_SECONDS = 4  # seconds for each target; tests/fuzz/README.md lists the long runs
+FUZZ_SECONDS = 3  # seconds for each target; tests/fuzz/README.md lists the long runs
 
 # End-to-end tests that compare the bits of a few requests in many schedules or under many plans: minutes of instrumented code that
-# san/schedule_fuzz also runs. It draws schedules over every model structure, with top-k lists, e4m3 caches that are dequantized, and
-# fast-prefill.
-NOT_UNDER_SANITIZERS = ["e2e/test_invariance", "e2e/test_invariance_sparse", "e2e/test_prefill", "e2e/test_schedules", "e2e/test_widen"]
+# san/schedule_fuzz also runs. It draws schedules over every model structure, with top-k lists, e4m3 caches that are dequantized, several
+# ranks and fast-prefill.
+NOT_UNDER_SANITIZERS = ["e2e/test_invariance", "e2e/test_invariance_sparse", "e2e/test_prefill", "e2e/test_ranks", "e2e/test_schedules",
+                        "e2e/test_widen"]
 SANITIZED_SCHEDULES = 40  # a run of at least 30 fails if it has no preemption, no reuse and so on
 
 # These start first, led by those that keep several processors busy; the others follow in list order.

@@ -18,7 +18,7 @@ import tempfile
 # ("requests/pages.h"); kernels_src/ lies below all but base. All may include verbatim.h. verbatim.c is the entry to the library and main.c
 # the entry to the program: they lie between folders.
 LAYERS = """
-base kernels_src cpu ops plan gpu weights self_check exec text requests verbatim.c receipts traces bench chat jsonl common eval
+base kernels_src mma cpu ops plan gpu weights self_check exec text requests verbatim.c receipts traces bench chat jsonl common eval
 eval/report eval/run serve cli main.c
 """.split()
 # What planner/ may include besides its own headers; who may include the planner, and the checker of its plans.
@@ -37,6 +37,7 @@ VENDOR_CALLS = [
     (r"\bcu(?!BLAS)[A-Z]\w*", "driver calls", {"engine/gpu/gpu.c", "engine/gpu/cuda_api.h"}),
     (r"\bnvrtc[A-Z]\w*", "NVRTC calls", {"engine/gpu/jit.c", "engine/gpu/cuda_api.h"}),
     (r"\bcublasLt\w*", "cuBLASLt calls", {"engine/gpu/gemm_lt.c", "engine/gpu/cuda_api.h"}),
+    (r"\bnccl[A-Z]\w*", "NCCL calls", {"engine/gpu/nccl.c", "engine/gpu/cuda_api.h"}),
 ]
 VENDOR_HEADER = r'#\s*include\s*[<"](?:cuda(?!_api\.h)\w*|nvrtc|cublas\w*|nccl)\.h[>"]'
 
@@ -52,11 +53,11 @@ KERNEL_BANS = [
     (r"\batomic(?:Add|Sub|Max|Min|Exch|CAS|And|Or|Xor|Inc|Dec)\w*\s*\(", "atomic: the order of its operands is not fixed"),
     (r"\b(?:red|atom)\.(?:\w+\.)*(?:add|min|max|exch|cas|and|or|xor|inc|dec)\b", "PTX atomic or reduction"),
 ]
-# A count of integers and a set of bits do not depend on order. They are in this file, once each, in this form. So is the number of the next
-# work item, used by one kernel, which no result shows.
-UNORDERED_FILE, UNORDERED = "kernels_src/ptx/reduce.cuh", r"\{ (?:atomicAdd\(word, 1u\)|atomicOr\(word, bits\)); \}"
+# A count of integers, a set of bits and a sum of integers do not depend on order. They are in this file, once each, in this form. So is the
+# number of the next work item, used by one kernel, which no result shows.
+UNORDERED_FILE, UNORDERED = "kernels_src/ptx/reduce.cuh", r"\{ (?:atomicAdd\(word, 1u\)|atomicOr\(word, bits\)|atomicAdd\(word, x\)); \}"
 TAKE = r"NUM u32 reduce_take\(u32 \*word\) \{ return atomicAdd\(word, 1u\); \}"
-TAKE_OWNERS = UNORDERED_FILE, "kernels_src/attn/mla_prefill.cu"
+TAKE_OWNERS = UNORDERED_FILE, "kernels_src/attn/mla_prefill.cu", "kernels_src/ranks/words.cuh"
 # Arrivals at the grid barrier, counted by the CTAs of one kernel that wait for each other, do not depend on order either.
 MEET_FILE, MEET = "kernels_src/ptx/ptx.cuh", r'asm volatile\("atom\.add\.acq_rel\.gpu\.global\.u32 %0, \[%1\], %2;"'
 MEET_OWNERS = MEET_FILE, "kernels_src/attn/split/layout.cuh"
@@ -68,7 +69,7 @@ ALLOCATION = r"(?<![\w.>])(?:malloc|calloc|realloc|reallocarray|aligned_alloc|po
 # Files that run after start-up: they own no memory except what the arenas gave them.
 RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch|backend_cpu|backend_gpu|block_table)|plan/guarantee|gpu/op_maps|ops/\w+|"
                   r"requests/(?:request|schedule|schedule_pages|step_build|pages)|"
-                  r"text/(?:stop_text|detokenizer)|cpu/(?!pool\b)\w+)\.c")
+                  r"text/(?:stop_text|detokenizer)|cpu/(?!pool\b)\w+|mma/\w+)\.c")
 
 FILE_LINES = {".c": 800, ".cpp": 800, ".cu": 800, ".py": 800, ".sh": 200, ".h": 250, ".cuh": 250}
 PUBLIC_HEADER, PUBLIC_HEADER_LINES = "engine/verbatim.h", 320  # one header shows users everything
@@ -247,10 +248,11 @@ def kernel_bans(tree):
     for path in tree.matching(KERNEL_FILES):
         code = tree.without_comments(path)
         if path == UNORDERED_FILE:
-            code = re.sub(r"(?<=\(u32 \*word\) )%s|(?<=\(u32 \*word, u32 bits\) )%s" % (UNORDERED, UNORDERED), blank, code)
+            for parameters in r"u32 \*word", r"u32 \*word, u32 bits", r"u64 \*word, u64 x":
+                code = re.sub(r"(?<=\(%s\) )%s" % (parameters, UNORDERED), blank, code)
             code = re.sub(TAKE, blank, code)
         if path not in TAKE_OWNERS:
-            yield from find(r"\breduce_take\b", code, path, "reduce_take: shares of work are taken in mla_prefill.cu only")
+            yield from find(r"\breduce_take\b", code, path, "reduce_take: numbers are taken in mla_prefill.cu and ranks/words.cuh only")
         if path == MEET_FILE:
             code = re.sub(MEET, blank, code, count=1)
         if path not in MEET_OWNERS:
@@ -403,7 +405,9 @@ def symbol_prefixes(path):
     """The allowed starts of an external symbol: its file's stem, or its folder's name and the stem."""
     stem, layer = os.path.splitext(os.path.basename(path))[0], layer_of(path)
     if path.startswith("engine/cpu/"):
-        return ["cpu", re.sub("_(?:avx2|avx512|portable)$", "", stem)]
+        return ["cpu", stem]
+    if path.startswith("engine/mma/"):
+        return [re.sub("_(?:avx2|avx512|portable)$", "", stem)]
     if path.startswith("planner/checks/"):
         return [stem, "checks_" + stem]
     if layer in LAYERS and stem not in ("verbatim", "main"):

@@ -17,9 +17,10 @@ static status open_device(bench *self, const dynlib_search *libraries) {
     snprintf(r->device, sizeof r->device, "CPU, %u threads, %s", cpu_pool_threads(self->pool), cpu_isa());
     return OK;
   }
-  TRY(gpu_open(o->device < 0 ? 0 : (uint32_t)o->device, libraries, &self->device));
-  const gpu_info *info = gpu_describe(self->device);
-  snprintf(r->device, sizeof r->device, "%s", info->name);
+  TRY(devices_open(&self->devices, o->device < 0 ? 0 : (uint32_t)o->device, self->plan->header->limits.ranks, libraries));
+  const gpu_info *info = gpu_describe(self->devices.list[0]);
+  if (self->devices.count == 1) snprintf(r->device, sizeof r->device, "%s", info->name);
+  else snprintf(r->device, sizeof r->device, "%u x %s", self->devices.count, info->name);
   r->is_gpu = true;
   r->driver_version = info->driver_version;
   return OK;
@@ -39,8 +40,9 @@ static status start_machine(bench *self) {
   double from = clock_seconds();
   TRY(open_device(self, &libraries));
   stages->device = lap(&from);
-  const exec_options machine = {.device = self->device, .pool = self->pool, .libraries = &libraries, .cache_dir = o->cache_dir,
+  exec_options machine = {.pool = self->pool, .libraries = &libraries, .cache_dir = o->cache_dir,
                                 .timed = true, .unchecked = o->unchecked, .unchecked_count = o->unchecked_count};
+  devices_use(&self->devices, &machine);
   TRY(exec_open(&self->machine, self->plan, &machine, &self->host));
   stages->memory = lap(&from);
   TRY(exec_start_kernels(self->machine, &self->host));
@@ -63,8 +65,11 @@ static status start_machine(bench *self) {
 static void describe(bench *self) {
   exec_counts counts = exec_count(self->machine);
   bench_report *r = &self->report;
-  r->bytes_per_s = self->options.bytes_per_s > 0 ? self->options.bytes_per_s : self->device ? BENCH_BYTES_PER_S : 0;
-  r->flops_per_s = self->options.flops_per_s > 0 ? self->options.flops_per_s : self->device ? BENCH_FLOPS_PER_S : 0;
+  r->rates = self->options.rates;
+  if (self->devices.count && !(r->rates.bytes > 0)) r->rates.bytes = BENCH_BYTES_PER_S;
+  if (self->devices.count && !(r->rates.flops > 0)) r->rates.flops = BENCH_FLOPS_PER_S;
+  if (self->devices.count && !(r->rates.link_bytes > 0)) r->rates.link_bytes = BENCH_LINK_BYTES_PER_S;
+  r->ranks = self->plan->header->limits.ranks;
   r->graphs = counts.graphs;
   r->nvrtc_version = counts.nvrtc_version;
   r->cublaslt_version = counts.cublaslt_version;
@@ -96,6 +101,7 @@ static status choose_sizes(bench *self) {
   const bench_options *o = &self->options;
   TRY(check_list(&o->rows, "--rows", limits->max_batch_tokens));
   TRY(check_list(&o->contexts, "--context", limits->max_len));
+  TRY(check_list(&o->prompts, "--prompt", limits->max_len));
   self->rows = choose(&o->rows, rows, ARRAY_LEN(rows), limits->max_batch_tokens);
   if (o->rows.count == 0 && self->rows.values[self->rows.count - 1] < limits->max_batch_tokens)
     self->rows.values[self->rows.count++] = limits->max_batch_tokens;
@@ -143,7 +149,7 @@ const bench_report *bench_results(const bench *self) { return &self->report; }
 void bench_close(bench *self) {
   if (!self) return;
   exec_close(self->machine);
-  gpu_close(self->device);
+  devices_close(&self->devices);
   cpu_pool_close(self->pool);
   free(self->report.ops);
   arena_close(&self->host);

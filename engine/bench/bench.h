@@ -13,12 +13,13 @@
 #define BENCH_LIST_MAX 16u       /* row counts, contexts */
 #define BENCH_VARIANT_BYTES 96u
 #define BENCH_NAME_BYTES 64u
-#define BENCH_PREFILLS_MAX 3u
+#define BENCH_PREFILLS_MAX BENCH_LIST_MAX
 
 /* Measured on an H200: pure reads of more than its L2 cache 4.6 TB/s, reads with a product 4.3; bf16 products of 8192 x 8192 x 8192 random
  * numbers 782 to 800 TFLOP/s at its power limit. (Data sheet: 4.8 TB/s, 989 TFLOP/s.) */
 #define BENCH_BYTES_PER_S 4.3e12
 #define BENCH_FLOPS_PER_S 790e12
+#define BENCH_LINK_BYTES_PER_S 450e9 /* data sheet of NVLink 4: from a GPU to all others together */
 
 typedef struct bench_list {
   uint32_t values[BENCH_LIST_MAX];
@@ -32,11 +33,12 @@ typedef struct bench_options {
   uint32_t threads;               /* CPU backend, 0: all cores                          */
   const char *cache_dir, *library_path, *program_path; /* as in verbatim_config         */
   bench_list rows, contexts;      /* for the ops; contexts also for the steps           */
+  bench_list prompts;             /* tokens of prompts, each alone                      */
   const char *op;                 /* only ops with these names, and no steps; null: all */
   bool no_ops;                    /* only steps                                         */
   const plan_product *unchecked;  /* [unchecked_count] as in exec_options: products with other bits, to measure the cost of ours */
   uint32_t unchecked_count;
-  double bytes_per_s, flops_per_s; /* rates of the floors, 0: the GPU's rates above; none on the CPU */
+  bench_rates rates;              /* of the floors, 0: the GPU's rates above; none on the CPU */
   void (*on_progress)(void *context, const char *what); /* may be null                               */
   void *context;
 } bench_options;
@@ -60,8 +62,9 @@ typedef struct bench_decode { /* steps of `batch` sequences with `context` token
   double step_us, gap_us;         /* averages; gap: idle time of the GPU between the ops of two steps */
   double tokens_per_s;
   bench_cost cost;                /* of a step                                                         */
-  double floor_us;                /* only weights and KV rows                                          */
+  double floor_us;                /* only weights, KV rows and what is sent                            */
   double ops_us;                  /* sum over the ops, each timed alone; 0: not measured for this size */
+  double exchanges_us;            /* those of them that send to other ranks                           */
 } bench_decode;
 
 typedef struct bench_prefill {
@@ -75,7 +78,8 @@ typedef struct bench_report {
   bool is_gpu;
   uint32_t driver_version, nvrtc_version; /* as in verbatim_info */
   uint64_t cublaslt_version;
-  double bytes_per_s, flops_per_s; /* rates of the floors, 0: unknown */
+  uint32_t ranks;                 /* GPUs, or what the CPU runs as such */
+  bench_rates rates;              /* of the floors */
   verbatim_stages stages;         /* text and weights: none */
   uint32_t graphs;
   double fill_seconds;            /* random weights and KV rows */
@@ -89,8 +93,8 @@ typedef struct bench_report {
 
 typedef struct bench bench;
 
-/* Opens the backend and measures everything. The report is valid until bench_close. ERR_USAGE: no op has one of the names, or a row count
- * or context is beyond the plan's limits. ERR_DEVICE: no such device. */
+/* Opens the backend and measures everything. The report is valid until bench_close. ERR_USAGE: no op has one of the names, or a row count,
+ * context or prompt is beyond the plan's limits. ERR_DEVICE: no such device. */
 status bench_open(bench **out, const bench_options *options);
 const bench_report *bench_results(const bench *self);
 void bench_close(bench *self); /* null is allowed */

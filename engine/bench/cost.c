@@ -39,10 +39,15 @@ void bench_cost_add(bench_cost *sum, const bench_cost *cost) {
   sum->activation_bytes += cost->activation_bytes;
   sum->flops += cost->flops;
   sum->e4m3_flops += cost->e4m3_flops;
+  sum->sent_bytes += cost->sent_bytes;
 }
 
-double bench_cost_floor_us(uint64_t bytes, const bench_cost *cost, double bytes_per_s, double flops_per_s) {
+static double us_at(double rate, double amount) { return rate > 0 ? 1e6 * amount / rate : 0; }
+
+double bench_cost_floor_us(uint64_t bytes, const bench_cost *cost, const bench_rates *rates) {
   const double flops = cost->flops - cost->e4m3_flops * (1 - 1 / BENCH_COST_E4M3);
-  double moving = bytes_per_s > 0 ? 1e6 * (double)bytes / bytes_per_s : 0, computing = flops_per_s > 0 ? 1e6 * flops / flops_per_s : 0;
-  return moving > computing ? moving : computing;
+  const double us[] = {us_at(rates->bytes, (double)bytes), us_at(rates->flops, flops), us_at(rates->link_bytes, (double)cost->sent_bytes)};
+  double most = 0;
+  for (size_t i = 0; i < ARRAY_LEN(us); i++) most = us[i] > most ? us[i] : most;
+  return most;
 }

@@ -2,8 +2,8 @@
  *
  * Bytes: every number that the op reads or writes counts once, however often its kernel moves it. Weights count if they must be read: of
  * experts, only those that have a token. Of the KV cache, every row that a sequence of the step attends to counts; rows written are
- * activations. FLOPs: two for a multiply-add of a product or of attention; elsewhere one for each addition, multiplication, division and
- * exponential. Must not know how a backend runs an op. Read next: ops/op.h. */
+ * activations. Bytes that a rank sends to others are counted apart. FLOPs: two for a multiply-add of a product or of attention; elsewhere
+ * one for each addition, multiplication, division and exponential. Must not know how a backend runs an op. Read next: ops/op.h. */
 #ifndef VERBATIM_BENCH_COST_H
 #define VERBATIM_BENCH_COST_H
 #include "base/base.h"
@@ -19,15 +19,21 @@ typedef struct bench_cost_step { /* the inputs of a step that costs depend on */
   uint32_t experts_used;         /* used by the tokens, if the current op has experts */
 } bench_cost_step;
 
+typedef struct bench_rates { /* of hardware, per second; 0: unknown, and sets no limit */
+  double bytes, flops;   /* flops: of bf16 numbers */
+  double link_bytes;     /* from a GPU to the others */
+} bench_rates;
+
 bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step *step);
 
+/* In memory. */
 static inline uint64_t bench_cost_bytes(const bench_cost *cost) { return cost->weight_bytes + cost->kv_bytes + cost->activation_bytes; }
 
 void bench_cost_add(bench_cost *sum, const bench_cost *cost);
 
-/* The least time in microseconds that hardware with these rates needs if this many of the cost's bytes count. A rate of 0 is unknown and
- * sets no limit. flops_per_s is for bf16 numbers; e4m3 numbers are multiplied BENCH_COST_E4M3 times as fast. */
+/* The least time in microseconds that hardware with these rates needs if this many of the bytes in its memory count. e4m3 numbers are
+ * multiplied BENCH_COST_E4M3 times as fast as bf16 numbers. */
 #define BENCH_COST_E4M3 2.0
-double bench_cost_floor_us(uint64_t bytes, const bench_cost *cost, double bytes_per_s, double flops_per_s);
+double bench_cost_floor_us(uint64_t bytes, const bench_cost *cost, const bench_rates *rates);
 
 #endif

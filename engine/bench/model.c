@@ -29,14 +29,14 @@ static double run_steps(bench *self, uint32_t count, uint32_t batch, uint32_t co
   return clock_seconds() - from;
 }
 
-/* Sum of the times of the step's ops, each timed alone; 0: some were not timed. */
-static double sum_of_ops(const bench *self, uint32_t batch, uint32_t context) {
+/* Sum of the times of the step's ops, each timed alone, or only of those that send to other ranks; 0: some were not timed. */
+static double sum_of_ops(const bench *self, uint32_t batch, uint32_t context, bool only_sending) {
   double sum = 0;
   bool has_attention = false;
   for (uint32_t i = 0; i < self->report.op_count; i++) {
     const bench_op *op = &self->report.ops[i];
     if (op->rows != batch || (op->context && op->context != context)) continue;
-    sum += op->us * op->instances;
+    if (!only_sending || op->cost.sent_bytes) sum += op->us * op->instances;
     has_attention |= op->context == context;
   }
   return has_attention && !self->options.op ? sum : 0;
@@ -44,14 +44,14 @@ static double sum_of_ops(const bench *self, uint32_t batch, uint32_t context) {
 
 static void measure_decode(bench *self, uint32_t batch, uint32_t context) {
   const bench_report *r = &self->report;
-  uint32_t steps = self->device ? STEPS_GPU : STEPS_CPU;
+  uint32_t steps = self->devices.count ? STEPS_GPU : STEPS_CPU;
   char what[96];
   snprintf(what, sizeof what, "steps of %u sequences, context %u", batch, context);
   bench_say(self, what);
   bench_step_deal(self, batch, context);
   fill_decode(self, 0, batch, context, true);
   bench_cost cost = bench_step_watch(self, NULL, NULL);
-  run_steps(self, self->device ? 4 : 1, batch, context);
+  run_steps(self, self->devices.count ? 4 : 1, batch, context);
   exec_gaps before = exec_count(self->machine).gaps;
   double seconds = run_steps(self, steps, batch, context);
   exec_gaps after = exec_count(self->machine).gaps;
@@ -60,8 +60,9 @@ static void measure_decode(bench *self, uint32_t batch, uint32_t context) {
   self->report.decodes[self->report.decode_count++] =
       (bench_decode){.batch = batch, .context = context, .steps = steps, .step_us = 1e6 * seconds / steps,
                      .gap_us = gaps ? (after.sum_us - before.sum_us) / (double)gaps : 0, .tokens_per_s = batch * steps / seconds,
-                     .cost = cost, .ops_us = sum_of_ops(self, batch, context),
-                     .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, &cost, r->bytes_per_s, r->flops_per_s)};
+                     .cost = cost, .ops_us = sum_of_ops(self, batch, context, false),
+                     .exchanges_us = sum_of_ops(self, batch, context, true),
+                     .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, &cost, &r->rates)};
 }
 
 static void measure_decodes(bench *self) {
@@ -132,7 +133,7 @@ static void measure_prefill(bench *self, uint32_t count, uint32_t tokens) {
   bench_say(self, what);
   bench_step_deal(self, count, tokens);
   bench_cost cost = cost_of_prompts(self, all);
-  for (uint32_t i = 0; i < (self->device ? PREFILL_RUNS_GPU : 1u); i++) {
+  for (uint32_t i = 0; i < (self->devices.count ? PREFILL_RUNS_GPU : 1u); i++) {
     done = all;
     double seconds = run_prompts(self, &done);
     if (i == 0 || seconds < best) best = seconds;
@@ -140,13 +141,16 @@ static void measure_prefill(bench *self, uint32_t count, uint32_t tokens) {
   self->report.prefills[self->report.prefill_count++] =
       (bench_prefill){.prompts = count, .tokens = tokens, .steps = done.steps, .us = 1e6 * best, .cost = cost,
                       .tokens_per_s = (double)count * tokens / best,
-                      .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, &cost, r->bytes_per_s, r->flops_per_s)};
+                      .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, &cost, &r->rates)};
 }
 
 status bench_model_measure(bench *self) {
-  static const struct { uint32_t count, tokens; } sizes[BENCH_PREFILLS_MAX] = {{1, 512}, {1, 8192}, {16, 512}};
+  static const struct { uint32_t count, tokens; } sizes[] = {{1, 512}, {1, 8192}, {16, 512}};
+  const bench_list *lengths = &self->options.prompts;
   measure_decodes(self);
-  for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+  for (uint32_t i = 0; i < lengths->count; i++)
+    if (bench_step_fits(self, 1, lengths->values[i])) measure_prefill(self, 1, lengths->values[i]);
+  for (size_t i = 0; i < ARRAY_LEN(sizes) && lengths->count == 0; i++)
     if (bench_step_fits(self, sizes[i].count, sizes[i].tokens)) measure_prefill(self, sizes[i].count, sizes[i].tokens);
   return OK;
 }

@@ -82,10 +82,19 @@ status bench_ops_check(const bench *self) {
 
 /* === Groups ================================================================================================================= */
 
+/* Whether the arguments are the same but for the number that every exchange of a plan has of its own. */
+static bool has_same_args(const plan *p, const plan_op *a, const plan_op *b) {
+  const uint8_t *x = p->args + a->args_offset, *y = p->args + b->args_offset;
+  uint32_t number = a->args_bytes, bytes = 0;
+  if (a->kernel == KERNEL_exchange) number = offsetof(exchange_args, nth);
+  if (a->kernel == KERNEL_rank_norm) number = offsetof(rank_norm_args, nth);
+  if (number < a->args_bytes) bytes = sizeof(uint32_t);
+  return memcmp(x, y, number) == 0 && memcmp(x + number + bytes, y + number + bytes, a->args_bytes - number - bytes) == 0;
+}
+
 static bool is_same_op(const plan *p, const plan_op *a, const plan_op *b) {
   return a->kernel == b->kernel && a->variant == b->variant && a->args_bytes == b->args_bytes && a->first_gemm == b->first_gemm &&
-         memcmp(p->args + a->args_offset, p->args + b->args_offset, a->args_bytes) == 0 &&
-         strcmp(short_name(p, a), short_name(p, b)) == 0;
+         has_same_args(p, a, b) && strcmp(short_name(p, a), short_name(p, b)) == 0;
 }
 
 /* Whether both read and write the same places of the work region. */
@@ -142,7 +151,7 @@ static int compare_times(const void *left, const void *right) {
 static void name_variant(const bench *self, const plan_op *op, uint32_t rows, char *text, size_t text_bytes) {
   const plan *p = self->plan;
   const plan_kernel *kernel = &p->kernels[op->variant];
-  if (!self->device) {
+  if (!self->devices.count) {
     snprintf(text, text_bytes, "%s", cpu_isa());
     return;
   }
@@ -162,7 +171,7 @@ static void name_variant(const bench *self, const plan_op *op, uint32_t rows, ch
 /* Number of launches in a replay: every instance at least once, 64 if they are short, and only as many as the time allows if they are
  * long. */
 static uint32_t choose_launches(const bench *self, const group *g, double launch_us) {
-  uint32_t whole = g->count * (uint32_t)div_up(self->device ? LAUNCHES_LEAST : 1, g->count);
+  uint32_t whole = g->count * (uint32_t)div_up(self->devices.count ? LAUNCHES_LEAST : 1, g->count);
   double room = REPLAY_US / (launch_us > 0.1 ? launch_us : 0.1);
   if (room >= whole) return whole;
   return room > LAUNCHES_FEWEST ? (uint32_t)room : LAUNCHES_FEWEST;
@@ -171,7 +180,7 @@ static uint32_t choose_launches(const bench *self, const group *g, double launch
 /* Whether most of the launch's input stays in the L2 cache from one replay to the next. */
 static bool is_cached(const bench *self, uint32_t timed, const bench_cost *cost) {
   uint64_t read = cost->weight_bytes + cost->kv_bytes;
-  return self->device && read > cost->activation_bytes && timed * read <= gpu_describe(self->device)->l2_bytes;
+  return self->devices.count && read > cost->activation_bytes && timed * read <= gpu_describe(self->devices.list[0])->l2_bytes;
 }
 
 /* Makes room for one more item. */
@@ -193,7 +202,7 @@ static status time_group(sweep *s, const group *g, const bench_cost *cost, uint3
   exec_bench_list list = {.ops = g->ops, .count = g->count, .launches = min_u32(g->count, LAUNCHES_FEWEST), .token_rows = s->token_rows,
                           .logit_rows = s->logit_rows};
   double us[EXEC_BENCH_REPLAYS_MAX];
-  uint32_t replays = self->device ? REPLAYS_GPU : REPLAYS_CPU;
+  uint32_t replays = self->devices.count ? REPLAYS_GPU : REPLAYS_CPU;
   list.launches = choose_launches(self, g, exec_bench_once(&self->timer, &list) / list.launches);
   TRY(exec_bench_time(&self->timer, &list, replays, us));
   qsort(us, replays, sizeof *us, compare_times);
@@ -203,7 +212,7 @@ static status time_group(sweep *s, const group *g, const bench_cost *cost, uint3
                     .context = is_attention(op) ? s->context : 0, .instances = g->instances, .timed = min_u32(g->count, list.launches),
                     .launches = list.launches, .us = us[replays / 2] / list.launches, .us_least = us[0] / list.launches,
                     .cost = *cost, .experts_used = experts_used,
-                    .floor_us = bench_cost_floor_us(bench_cost_bytes(cost), cost, r->bytes_per_s, r->flops_per_s)};
+                    .floor_us = bench_cost_floor_us(bench_cost_bytes(cost), cost, &r->rates)};
   out->is_cached = is_cached(self, out->timed, cost);
   snprintf(out->name, sizeof out->name, "%s", short_name(self->plan, op));
   name_variant(self, op, out->rows, out->variant, sizeof out->variant);
@@ -237,6 +246,11 @@ static uint32_t find_outputs(const sweep *s, const plan_op *op, rows_of found[2]
     const rmsnorm_args *a = args;
     uint32_t sums = find_rows(s, op, offsetof(rmsnorm_args, x_out), 4ull * a->x_stride, &found[0]);
     return sums ? sums + find_rows(s, op, offsetof(rmsnorm_args, y), 2ull * a->y_stride, &found[1]) : 0;
+  }
+  if (op->kernel == KERNEL_rank_norm) {
+    const rank_norm_args *a = args;
+    uint32_t sums = find_rows(s, op, offsetof(rank_norm_args, x_out), 4ull * a->dim, &found[0]);
+    return sums + find_rows(s, op, offsetof(rank_norm_args, y), 2ull * a->y_stride, &found[sums]);
   }
   if (op->kernel == KERNEL_mla_fold) {
     const mla_fold_args *a = args;

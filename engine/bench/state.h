@@ -5,6 +5,7 @@
 #include "bench/bench.h"
 #include "exec/exec.h"
 #include "exec/bench.h"
+#include "exec/devices.h"
 
 #define BENCH_BATCHES_MAX 7u /* of decode steps: 1, 4, 16, ... and max_seqs */
 _Static_assert(SEQS_MAX <= 1u << 2 * (BENCH_BATCHES_MAX - 2), "powers of four, and the last");
@@ -13,7 +14,7 @@ struct bench {
   bench_options options;
   const plan *plan;
   arena host;
-  gpu *device;
+  devices devices; /* none on the CPU */
   cpu_pool *pool;
   exec *machine;
   exec_bench timer;

@@ -20,7 +20,8 @@
 static const char HELP[] =
   "usage: verbatim audit TRACE PLAN MODEL_DIR [options]\n\n"
   "Recomputes rows of a trace on the CPU, each op alone, from the recorded rows that it read, and\n"
-  "compares the bits. Rows whose inputs were recorded without their values are not covered.\n\n"
+  "compares the bits. Rows whose inputs were recorded without their values are not covered.\n"
+  "PLAN is of one GPU; the trace may be of any number, since they are equal.\n\n"
   "Examples:\n"
   "  verbatim run my.plan MODEL_DIR \"a prompt\" --trace a.trace --trace-values audit:layer=3,position=17\n"
   "  verbatim audit a.trace my.plan MODEL_DIR\n"
@@ -254,6 +255,9 @@ static status conclude(const audit_report *r) {
 static status run(audit_command *self) {
   TRY(plan_open(&self->plan, self->plan_path));
   TRY(check_plan(self->plan.memory, (size_t)self->plan.header->file_bytes));
+  if (self->plan.header->limits.ranks > 1)
+    return FAIL(ERR_UNSUPPORTED, "audit: %s is a plan of %u GPUs, expected one of a single GPU; hint: their traces are equal, so any plan "
+                "of this model with tensor-parallel-size: 1 audits this trace", self->plan_path, self->plan.header->limits.ranks);
   self->options.plan = &self->plan;
   self->options.on_progress = on_progress;
   self->options.context = self;

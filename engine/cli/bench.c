@@ -37,16 +37,21 @@ static const char HELP[] =
   "                      they are decoding sequences, beyond it prompt tokens\n"
   "  --context N[,N]     tokens of each sequence (ops 1024,8192; steps 128,1024); sizes that do not fit\n"
   "                      the KV pages are left out\n"
+  "  --prompt N[,N]      tokens of prompts, one at a time (512, 8192, and 16 prompts of 512); sizes\n"
+  "                      that do not fit the KV pages are left out\n"
   "  --gb-per-s X        memory bandwidth for the floors (4300 on a GPU; none on a CPU)\n"
   "  --tflop-per-s X     bf16 speed for the floors, e4m3 being twice as fast (790 on a GPU; none on a\n"
   "                      CPU)\n"
+  "  --link-gb-per-s X   bandwidth from one GPU to the others, one way, for the floors of\n"
+  "                      exchanges (450 on a GPU: NVLink 4; none on a CPU)\n"
   "  --device D          gpu, gpu:N, or cpu with few repetitions (gpu)\n"
   "  --threads N         CPU threads (all cores)\n"
   "  --cache-dir DIR     folder of compiled kernels (default: the user's cache folder); \"\" for none\n"
   "  --quiet             no progress messages\n\n"
   "An op's time is that of all its instances over the layers in one graph, the median of 31 replays.\n"
   "Its floor is the least time for the bytes it must move and for its FLOPs, counting the experts that\n"
-  "the step's tokens use. A step's floor counts weights and KV rows.\n";
+  "the step's tokens use. A step's floor counts weights, KV rows and what its GPU sends. With several\n"
+  "GPUs all figures are of one of them; the bytes of an exchange are those that it sends.\n";
 
 typedef struct bench_command {
   bench_options options;
@@ -81,14 +86,15 @@ static status take_rate(const char *name, const char *value, void *target) {
 
 static status read_arguments(bench_command *self, int argc, char **argv) {
   bench_options *o = &self->options;
-  double gb_per_s = 0, tflop_per_s = 0;
+  double gb_per_s = 0, tflop_per_s = 0, link_gb_per_s = 0;
   const cli_option table[] = {{"--json", cli_options_text, &self->json_path}, {"--roofline", cli_options_text, &self->roofline_path},
                               {"--op", cli_options_text, &o->op},             {"--no-ops", NULL, &o->no_ops},
                               {"--rows", take_list, &o->rows},                {"--context", take_list, &o->contexts},
+                              {"--prompt", take_list, &o->prompts},
                               {"--gb-per-s", take_rate, &gb_per_s},           {"--tflop-per-s", take_rate, &tflop_per_s},
                               {"--device", cli_engine_device, &o->device},          {"--threads", cli_options_u32, &o->threads},
                               {"--cache-dir", cli_options_text, &self->cache_dir}, {"--tax", cli_options_text, &self->tax_path},
-                              {"--quiet", NULL, &self->quiet}, {0}};
+                              {"--link-gb-per-s", take_rate, &link_gb_per_s},      {"--quiet", NULL, &self->quiet}, {0}};
   const char **words = calloc((size_t)argc, sizeof *words);
   uint32_t count = 0;
   if (!words) return FAIL(ERR_LIMIT, "bench: no memory");
@@ -99,8 +105,8 @@ static status read_arguments(bench_command *self, int argc, char **argv) {
   TRY(result);
   if (self->tax_path && (o->op || self->roofline_path)) return FAIL(ERR_USAGE, "bench: --tax measures no ops for --op and --roofline");
   if (o->no_ops && (o->op || self->roofline_path)) return FAIL(ERR_USAGE, "bench: --no-ops leaves nothing for --op and --roofline");
-  o->bytes_per_s = gb_per_s * 1e9;
-  o->flops_per_s = tflop_per_s * 1e12;
+  if (o->op && o->prompts.count) return FAIL(ERR_USAGE, "bench: --op measures no prompts for --prompt");
+  o->rates = (bench_rates){.bytes = gb_per_s * 1e9, .flops = tflop_per_s * 1e12, .link_bytes = link_gb_per_s * 1e9};
   return OK;
 }
 

@@ -9,9 +9,14 @@
 #include <stdlib.h>
 
 static double per_us(double amount, double us) { return us > 0 ? amount / us : 0; }
-static double gb_per_s(const bench_cost *cost, double us) { return 1e-3 * per_us((double)bench_cost_bytes(cost), us); }
+/* What an exchange sends, else what is moved in memory. */
+static double op_bytes(const bench_cost *cost) {
+  const uint64_t bytes = bench_cost_bytes(cost);
+  return (double)(bytes ? bytes : cost->sent_bytes);
+}
+static double gb_per_s(const bench_cost *cost, double us) { return 1e-3 * per_us(op_bytes(cost), us); }
 static double tflop_per_s(double flops, double us) { return 1e-6 * per_us(flops, us); }
-static bool has_floors(const bench_report *r) { return r->bytes_per_s > 0 || r->flops_per_s > 0; }
+static bool has_floors(const bench_report *r) { return r->rates.bytes > 0 || r->rates.flops > 0 || r->rates.link_bytes > 0; }
 /* GFLOP/s for a CPU, TFLOP/s for a GPU. */
 static const char *flop_unit(const bench_report *r) { return r->is_gpu ? "TFLOP/s" : "GFLOP/s"; }
 static double flop_rate(const bench_report *r, double flops, double us) { return (r->is_gpu ? 1 : 1e3) * tflop_per_s(flops, us); }
@@ -28,7 +33,10 @@ static void print_head(const cli_bench_report *self) {
            r->nvrtc_version % 1000 / 10);
   printf("\nplan         %s\n", digest_text(self->plan->header->digest, digits));
   printf("numerics id  %s\n", digest_text(self->plan->header->numerics_id, digits));
-  if (has_floors(r)) printf("floors       %.0f GB/s, %.0f TFLOP/s\n", 1e-9 * r->bytes_per_s, 1e-12 * r->flops_per_s);
+  if (r->ranks > 1) printf("gpu_count    %u\n", r->ranks);
+  if (has_floors(r)) printf("floors       %.0f GB/s, %.0f TFLOP/s", 1e-9 * r->rates.bytes, 1e-12 * r->rates.flops);
+  if (has_floors(r) && r->ranks > 1) printf(", %.0f GB/s to other GPUs", 1e-9 * r->rates.link_bytes);
+  if (has_floors(r)) printf("\n");
 }
 
 static void print_start(const bench_report *r) {
@@ -39,11 +47,14 @@ static void print_start(const bench_report *r) {
          s->memory, s->kernels, s->kernels_cached, s->kernels_compiled, s->tables, s->library, s->graphs, r->graphs, sum, r->fill_seconds);
 }
 
+/* Names of exchanges are longer. */
+static int name_width(const bench_report *r) { return r->ranks > 1 ? 24 : 18; }
+
 static void print_op(const bench_report *r, const bench_op *op) {
   char context[16] = "";
   if (op->context) snprintf(context, sizeof context, "%u", op->context);
-  printf("%-18s %6u %8s %5u %10.2f %9.3f %9.4f %8.1f %9.1f", op->name, op->rows, context, op->instances, op->us,
-         1e-6 * (double)bench_cost_bytes(&op->cost), 1e-9 * op->cost.flops, gb_per_s(&op->cost, op->us),
+  printf("%-*s %6u %8s %5u %10.2f %9.3f %9.4f %8.1f %9.1f", name_width(r), op->name, op->rows, context, op->instances, op->us,
+         1e-6 * op_bytes(&op->cost), 1e-9 * op->cost.flops, gb_per_s(&op->cost, op->us),
          flop_rate(r, op->cost.flops, op->us));
   if (has_floors(r)) printf(" %9.2f %7.2f%s", op->floor_us, ratio(op->us, op->floor_us), op->is_cached ? "*" : " ");
   printf("  %s %s", op->kernel, op->variant);
@@ -54,7 +65,7 @@ static void print_op(const bench_report *r, const bench_op *op) {
 static void print_ops(const bench_report *r) {
   bool cached = false;
   if (!r->op_count) return;
-  printf("\n%-18s %6s %8s %5s %10s %9s %9s %8s %9s", "op", "rows", "context", "times", "us", "MB", "GFLOP", "GB/s",
+  printf("\n%-*s %6s %8s %5s %10s %9s %9s %8s %9s", name_width(r), "op", "rows", "context", "times", "us", "MB", "GFLOP", "GB/s",
          flop_unit(r));
   printf("%s  kernel\n", has_floors(r) ? "  floor us   ratio " : "");
   for (uint32_t i = 0; i < r->op_count; i++) {
@@ -68,12 +79,15 @@ static void print_ops(const bench_report *r) {
 static void print_decodes(const bench_report *r) {
   if (!r->decode_count) return;
   printf("\n%-8s %8s %10s %9s %10s %10s %10s", "decode", "context", "step us", "gap us", "tokens/s", "ops us", "beside us");
+  if (r->ranks > 1) printf(" %12s %6s", "exchanges us", "of it");
   printf("%s\n", has_floors(r) ? "   floor us   share" : "");
   for (uint32_t i = 0; i < r->decode_count; i++) {
     const bench_decode *d = &r->decodes[i];
     printf("%-8u %8u %10.1f %9.2f %10.1f", d->batch, d->context, d->step_us, d->gap_us, d->tokens_per_s);
     if (d->ops_us > 0) printf(" %10.1f %10.1f", d->ops_us, d->step_us - d->ops_us);
     else printf(" %10s %10s", "-", "-");
+    if (r->ranks > 1 && d->ops_us > 0) printf(" %12.1f %5.1f%%", d->exchanges_us, 100 * d->exchanges_us / d->step_us);
+    else if (r->ranks > 1) printf(" %12s %6s", "-", "-");
     if (has_floors(r)) printf(" %10.1f %6.1f%%", d->floor_us, 100 * d->floor_us / d->step_us);
     printf("\n");
   }
@@ -127,8 +141,8 @@ status cli_bench_report_roofline(const cli_bench_report *self, const char *path)
   snprintf(title, sizeof title, "Ops of plan %s on %s", digest_text(self->plan->header->digest, digits), r->device);
   bool has_e4m3 = false;
   for (uint32_t i = 0; i < r->op_count; i++) has_e4m3 |= r->ops[i].cost.e4m3_flops > 0;
-  const bench_roofline picture = {.title = title, .bytes_per_s = r->bytes_per_s, .flops_per_s = r->flops_per_s, .points = points,
-                                .e4m3_flops_per_s = has_e4m3 ? BENCH_COST_E4M3 * r->flops_per_s : 0,
+  const bench_roofline picture = {.title = title, .bytes_per_s = r->rates.bytes, .flops_per_s = r->rates.flops, .points = points,
+                                .e4m3_flops_per_s = has_e4m3 ? BENCH_COST_E4M3 * r->rates.flops : 0,
                                 .point_count = take_points(r, points),
                                 .remark = "A label is an op, its rows, and @ the tokens that each sequence has. Ops without floating-point "
                                           "work are not shown.",
@@ -141,8 +155,9 @@ status cli_bench_report_roofline(const cli_bench_report *self, const char *path)
 /* === JSON =================================================================================================================== */
 
 static json_t *cost_json(const bench_cost *c) {
-  return json_pack("{s:I, s:I, s:I, s:f, s:f}", "weight_bytes", (json_int_t)c->weight_bytes, "kv_bytes", (json_int_t)c->kv_bytes,
-                   "activation_bytes", (json_int_t)c->activation_bytes, "flops", c->flops, "e4m3_flops", c->e4m3_flops);
+  return json_pack("{s:I, s:I, s:I, s:f, s:f, s:I}", "weight_bytes", (json_int_t)c->weight_bytes, "kv_bytes", (json_int_t)c->kv_bytes,
+                   "activation_bytes", (json_int_t)c->activation_bytes, "flops", c->flops, "e4m3_flops", c->e4m3_flops,
+                   "sent_bytes", (json_int_t)c->sent_bytes);
 }
 
 static json_t *op_json(const bench_op *op) {
@@ -157,9 +172,11 @@ static json_t *op_json(const bench_op *op) {
 
 static json_t *decode_json(const bench_decode *d) {
   json_t *ops = d->ops_us > 0 ? json_real(d->ops_us) : json_null();
-  return json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:o, s:f, s:f, s:o}", "batch", (int)d->batch, "context", (int)d->context, "steps",
+  json_t *exchanges = d->ops_us > 0 ? json_real(d->exchanges_us) : json_null();
+  return json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:o, s:f, s:f, s:o, s:o}", "batch", (int)d->batch, "context", (int)d->context, "steps",
                    (int)d->steps, "step_us", d->step_us, "gap_us", d->gap_us, "tokens_per_s", d->tokens_per_s, "cost", cost_json(&d->cost),
-                   "floor_us", d->floor_us, "floor_share", d->floor_us / d->step_us, "ops_us", ops);
+                   "floor_us", d->floor_us, "floor_share", d->floor_us / d->step_us, "ops_us", ops, "exchanges_us",
+                   exchanges);
 }
 
 static json_t *prefill_json(const bench_prefill *p) {
@@ -190,10 +207,11 @@ status cli_bench_report_json(const cli_bench_report *self, const char *path) {
   for (uint32_t i = 0; i < r->op_count; i++) failed |= json_array_append_new(ops, op_json(&r->ops[i]));
   for (uint32_t i = 0; i < r->decode_count; i++) failed |= json_array_append_new(decodes, decode_json(&r->decodes[i]));
   for (uint32_t i = 0; i < r->prefill_count; i++) failed |= json_array_append_new(prefills, prefill_json(&r->prefills[i]));
-  json_t *root = json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:o, s:o, s:o, s:o}", "verbatim", VERBATIM_VERSION, "plan",
+  json_t *root = json_pack("{s:s, s:s, s:s, s:o, s:i, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "verbatim", VERBATIM_VERSION, "plan",
                            digest_text(h->digest, digits[0]), "numerics_id", digest_text(h->numerics_id, digits[1]), "device",
-                           machine_json(r), "floor_bytes_per_s", r->bytes_per_s, "floor_flops_per_s",
-                           r->flops_per_s, "start", start_json(r), "ops", ops, "decode", decodes, "prefill", prefills);
+                           machine_json(r), "gpu_count", (int)r->ranks, "floor_bytes_per_s", r->rates.bytes, "floor_flops_per_s",
+                           r->rates.flops, "floor_link_bytes_per_s", r->rates.link_bytes, "start", start_json(r), "ops", ops,
+                           "decode", decodes, "prefill", prefills);
   if (root && !failed) return cli_output_file(path, root, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
   json_decref(root);
   return FAIL(ERR_LIMIT, "bench: no memory");

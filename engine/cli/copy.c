@@ -118,7 +118,7 @@ static void *fill_slots(void *argument) {
     uint64_t bytes = 0;
     uint8_t *slot = staging_take(&self->ring);
     note_failure(self, read_part(self, part, slot, &bytes));
-    staging_put(&self->ring, slot, self->scratch + (uint64_t)(slot - self->room.memory), bytes);
+    staging_put(&self->ring, slot, 0, self->scratch + (uint64_t)(slot - self->room.memory), bytes);
   }
   staging_leave(&self->ring);
   return NULL;
@@ -129,7 +129,7 @@ static void *read_only(void *argument) {
   uint8_t *slot = staging_take(&self->ring);
   uint64_t bytes;
   for (uint64_t part; next_part(self, &part);) note_failure(self, read_part(self, part, slot, &bytes));
-  staging_put(&self->ring, slot, self->scratch, 0);
+  staging_put(&self->ring, slot, 0, self->scratch, 0);
   staging_leave(&self->ring);
   return NULL;
 }
@@ -158,8 +158,8 @@ static status run_pass(copy *self, void *(*work)(void *), double *seconds) {
 static double upload_only(copy *self, uint64_t *bytes) {
   double before = clock_seconds();
   for (*bytes = 0; *bytes < self->bytes && *bytes < UPLOAD_ALONE_BYTES; *bytes += BLOCK_BYTES)
-    gpu_upload(self->device, self->room.stream, self->scratch, self->room.memory, BLOCK_BYTES);
-  gpu_sync(self->device, self->room.stream, "uploads");
+    gpu_upload(self->device, self->room.device[0].stream, self->scratch, self->room.memory, BLOCK_BYTES);
+  gpu_sync(self->device, self->room.device[0].stream, "uploads");
   return clock_seconds() - before;
 }
 
@@ -174,11 +174,12 @@ static status open_device(copy *self) {
     fail_prefix("probe --copy measures a GPU, and none is available");
     return result;
   }
-  self->room.device = self->device;
+  staging_device *to = &self->room.device[0];
+  to->device = self->device;
   self->room.slot_bytes = STAGING_SLOT_BYTES;
   self->room.slot_count = STAGING_SLOTS_MAX;
-  TRY(gpu_stream_open(self->device, &self->room.stream));
-  for (uint32_t i = 0; i < STAGING_SLOTS_MAX; i++) TRY(gpu_event_open(self->device, false, &self->room.events[i]));
+  TRY(gpu_stream_open(self->device, &to->stream));
+  for (uint32_t i = 0; i < STAGING_SLOTS_MAX; i++) TRY(gpu_event_open(self->device, false, &to->events[i]));
   TRY(gpu_reserve(self->device, BLOCK_BYTES, &self->scratch));
   TRY(gpu_pin(self->device, BLOCK_BYTES, &memory));
   memset(memory, 1, BLOCK_BYTES);

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "common/config.h"
 #include "cli/doctor_model.h"
+#include "cli/doctor_ranks.h"
 #include "common/engine.h"
 #include "common/files.h"
 #include "common/options.h"
@@ -21,8 +22,9 @@ static const char HELP[] =
   "usage: verbatim doctor [PLAN [MODEL_DIR]] [options]\n\n"
   "Checks the machine and, if given, the plan, the model folder and the deployment. Each check prints a\n"
   "line: ok, unused (absent, and not needed here), a warning (it works, but not as well) or a problem;\n"
-  "what was found, and what to do.\n"
-  "Nothing is changed. The exit code is 0 when there is no problem, else that of the first problem.\n\n"
+  "what was found, and what to do. With a plan of several GPUs it copies between every two of them, and\n"
+  "checks what arrives. Nothing is changed. The exit code is 0 when there is no problem, else that of\n"
+  "the first problem.\n\n"
   "Examples:\n"
   "  verbatim doctor\n"
   "  verbatim doctor my.plan MODEL_DIR --device gpu\n"
@@ -97,6 +99,7 @@ static void check_all(doctor_run *self) {
                         PLAN_FORMAT_VERSION);
   cli_doctor_machine_check_cpu(report, &self->machine);
   cli_doctor_machine_check_gpu(report, &self->machine);
+  cli_doctor_ranks_check_links(report, &self->machine);
   cli_doctor_machine_check_libraries(report, &self->machine);
   cli_doctor_machine_check_cache(report, &self->machine, cli_files_cache(self->cache_dir, room, sizeof room));
   if (self->config.path) check_deployment(self);

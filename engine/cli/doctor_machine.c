@@ -4,6 +4,7 @@
 #include "gpu/gemm_lt.h"
 #include "gpu/gpu.h"
 #include "gpu/jit.h"
+#include "gpu/nccl.h"
 #include "verbatim.h"
 #include "planner/profile_shipped.h"
 #include <dirent.h>
@@ -96,6 +97,7 @@ void cli_doctor_machine_check_gpu(cli_doctor_report *report, cli_doctor_machine 
     return;
   }
   status result = gpu_survey(index, machine->search, &count, &info);
+  machine->gpu_count = result == OK ? count : 0;
   if (result != OK && machine->device >= 0) {
     cli_doctor_report_fail(report, "gpu", CLI_DOCTOR_PROBLEM, result);
   } else if (result != OK) {
@@ -148,6 +150,20 @@ static void check_cublaslt(cli_doctor_report *report, const cli_doctor_machine *
   }
 }
 
+/* GPUs reach each other's memory by our own kernels. */
+static void check_nccl(cli_doctor_report *report, const cli_doctor_machine *machine) {
+  char path[DYNLIB_PATH_MAX];
+  uint32_t version = 0;
+  if (machine->device == VERBATIM_DEVICE_CPU) return;
+  if (nccl_find(machine->search, path, &version) == OK) {
+    cli_doctor_report_add(report, "nccl", CLI_DOCTOR_OK, NULL, "%u.%u.%u, %s; not needed", version / 10000, version / 100 % 100,
+                          version % 100, path);
+    return;
+  }
+  fail_clear();
+  cli_doctor_report_add(report, "nccl", CLI_DOCTOR_UNUSED, NULL, "not found, and not needed");
+}
+
 static void check_profile(cli_doctor_report *report, const cli_doctor_machine *machine) {
   json_t *profile = json_loads(profile_shipped[0].text, 0, NULL);
   const char *device = json_string_value(json_object_get(profile, "device"));
@@ -161,6 +177,7 @@ static void check_profile(cli_doctor_report *report, const cli_doctor_machine *m
 void cli_doctor_machine_check_libraries(cli_doctor_report *report, const cli_doctor_machine *machine) {
   check_nvrtc(report, machine);
   check_cublaslt(report, machine);
+  check_nccl(report, machine);
   if (machine->has_gpu) check_profile(report, machine);
 }
 

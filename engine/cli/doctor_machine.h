@@ -11,13 +11,14 @@ typedef struct cli_doctor_machine { /* set by the first checks, used by the late
   const dynlib_search *search;
   uint64_t memory_bytes;            /* host memory available to programs */
   bool has_gpu;                     /* the engine would use it */
+  uint32_t gpu_count;               /* that the process sees */
   char gpu_name[96];
   uint64_t gpu_free_bytes, gpu_bytes;
 } cli_doctor_machine;
 
 void cli_doctor_machine_check_cpu(cli_doctor_report *report, cli_doctor_machine *machine); /* processor and memory */
 void cli_doctor_machine_check_gpu(cli_doctor_report *report, cli_doctor_machine *machine);
-void cli_doctor_machine_check_libraries(cli_doctor_report *report, const cli_doctor_machine *machine); /* NVRTC, cuBLASLt */
+void cli_doctor_machine_check_libraries(cli_doctor_report *report, const cli_doctor_machine *machine); /* NVRTC, cuBLASLt, NCCL */
 
 /* folder: for compiled kernels; NULL: none. */
 void cli_doctor_machine_check_cache(cli_doctor_report *report, const cli_doctor_machine *machine, const char *folder);

@@ -1,6 +1,7 @@
 /* cli/doctor_model.c - see cli/doctor_model.h. The checks read what the engine would read, except the weights themselves: a file's header
  * and size show whether it is complete. */
 #include "cli/doctor_model.h"
+#include "cli/doctor_ranks.h"
 #include "chat/chat.h"
 #include "common/files.h"
 #include "common/stop_ids.h"
@@ -122,18 +123,19 @@ static void check_config(cli_doctor_report *report, const plan_header *header, c
 }
 
 static void check_memory(cli_doctor_report *report, const cli_doctor_machine *machine, const plan_header *header) {
-  const char *where = machine->has_gpu ? "the GPU" : "the CPU";
+  const uint32_t ranks = header->limits.ranks;
+  const char *where = !machine->has_gpu ? "the CPU" : ranks > 1 ? "each GPU" : "the GPU";
   const uint64_t room = machine->has_gpu ? machine->gpu_free_bytes : machine->memory_bytes;
-  if (header->device_bytes <= room) {
-    cli_doctor_report_add(report, "plan's memory", CLI_DOCTOR_OK, NULL, "%.2f GiB of %.1f GiB free of %s",
-                          (double)header->device_bytes / GIB,
+  const uint64_t bytes = machine->has_gpu ? header->device_bytes : header->device_bytes * ranks; /* the CPU holds all ranks */
+  if (bytes <= room) {
+    cli_doctor_report_add(report, "plan's memory", CLI_DOCTOR_OK, NULL, "%.2f GiB of %.1f GiB free of %s", (double)bytes / GIB,
                           (double)room / GIB, where);
     return;
   }
-  bool is_large = machine->has_gpu && header->device_bytes > machine->gpu_bytes;
+  bool is_large = machine->has_gpu && bytes > machine->gpu_bytes;
   status result = FAIL(ERR_LIMIT, "%.2f GiB, more than the %.1f GiB that are free of %s; hint: %splan with a smaller kv-pages, "
                                   "max-num-seqs "
-                       "or max-num-batched-tokens", (double)header->device_bytes / GIB, (double)room / GIB, where,
+                       "or max-num-batched-tokens", (double)bytes / GIB, (double)room / GIB, where,
                        is_large ? "" : "end other programs, or ");
   cli_doctor_report_fail(report, "plan's memory", CLI_DOCTOR_PROBLEM, result);
 }
@@ -166,8 +168,10 @@ void cli_doctor_model_check_plan(cli_doctor_report *report, const cli_doctor_mac
                         "%s: digest %s, numerics id %s, max-num-seqs %u, max-model-len %u, kv-cache-dtype %s", plan_path,
                         digest_text(view.header->digest, id), digest_text(view.header->numerics_id, numerics), l->max_seqs, l->max_len,
                         formats[view.header->quant.kv_format]);
+  cli_doctor_machine here = *machine;
   if (model_dir) check_config(report, view.header, model_dir);
-  check_memory(report, machine, view.header);
-  check_pins(report, machine, &view);
+  if (l->ranks > 1) cli_doctor_ranks_check_plan(report, &here, l);
+  check_memory(report, &here, view.header);
+  check_pins(report, &here, &view);
   plan_close(&view);
 }

@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#define CLI_DOCTOR_LINES_MAX 32u
+#define CLI_DOCTOR_LINES_MAX 64u
 
 /* UNUSED: it is not there or was not looked for, and what was asked for does without it. */
 typedef enum cli_doctor_result { CLI_DOCTOR_OK = 0, CLI_DOCTOR_UNUSED, CLI_DOCTOR_WARNING, CLI_DOCTOR_PROBLEM } cli_doctor_result;

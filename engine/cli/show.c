@@ -13,7 +13,8 @@
 
 static const char HELP[] =
   "usage: verbatim show PLAN [--memory] [--ops] [--json] [--check]\n\n"
-  "Prints a plan: summary, memory map, graph sizes, kernels with their constants, guarantees, notes.\n\n"
+  "Prints a plan: summary, memory map, exchanges between GPUs, graph sizes, kernels with their\n"
+  "constants, guarantees, notes.\n\n"
   "Examples:\n"
   "  verbatim show my.plan\n"
   "  verbatim show my.plan --memory --ops\n"
@@ -52,6 +53,7 @@ static void print(const show_options *o, const plan_header *header) {
   print_summary(stdout, header);
   print_regions(stdout, header);
   if (o->memory) print_memory(stdout, header);
+  print_exchanges(stdout, header);
   print_kernels(stdout, header);
   if (o->ops) print_ops(stdout, header);
   print_guarantees(stdout, header);

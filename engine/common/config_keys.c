@@ -45,6 +45,7 @@ const cli_config_key cli_config_keys[] = {
   {"no-prefix-cache", ENGINE, 0, NULL},
   {"direct", ENGINE, 0, NULL},
   {"poison", ENGINE, 0, NULL},
+  {"exchange-timeout", ENGINE, 0, NULL},
   /* The server. */
   {"host", SERVE | DOCTOR, 0, NULL},
   {"port", SERVE | DOCTOR, 0, NULL},

@@ -33,6 +33,14 @@ status cli_engine_device(const char *name, const char *value, void *target) {
   return OK;
 }
 
+static status read_seconds(const char *name, const char *value, void *to) {
+  uint32_t seconds = 0, *ms = to;
+  TRY(cli_options_u32(name, value, &seconds));
+  if (seconds < 1 || seconds > 3600) return FAIL(ERR_USAGE, "%s: expected 1 to 3600 seconds, found %s", name, value);
+  *ms = seconds * 1000;
+  return OK;
+}
+
 void cli_engine_options(cli_engine *self, cli_option *rows, size_t row_count) {
   const cli_option own[] = {
     {"--receipt", cli_options_text, &self->receipt_path}, {"--device", cli_engine_device, &self->config.device},
@@ -42,7 +50,7 @@ void cli_engine_options(cli_engine *self, cli_option *rows, size_t row_count) {
     {"--chunk", cli_options_u32, &self->config.chunk_tokens}, {"--slot-offset", cli_options_u32, &self->config.slot_offset},
     {"--shuffle-pages", cli_options_u64, &self->config.shuffle_pages},
     {"--no-prefix-cache", NULL, &self->config.no_prefix_cache}, {"--direct", NULL, &self->config.direct},
-    {"--poison", NULL, &self->config.poison}};
+    {"--poison", NULL, &self->config.poison}, {"--exchange-timeout", read_seconds, &self->config.exchange_timeout_ms}};
   self->config.device = VERBATIM_DEVICE_AUTO;
   size_t at = 0;
   while (rows[at].name) at++;

@@ -30,6 +30,7 @@
   "  --shuffle-pages S   allocate KV pages in an order drawn from seed S\n" \
   "  --direct            launch kernels directly instead of replaying graphs\n" \
   "  --poison            fill with NaN all memory that must not matter\n" \
+  "  --exchange-timeout S  seconds that a GPU waits for another of its plan before the run ends (10)\n" \
   "  --no-prefix-cache   compute every prompt token\n"
 
 /* Rows of a table for cli_files_check: what every subcommand with these options reads and writes. */

@@ -1,9 +1,9 @@
 /* fp8_gemm.c - the CPU reference of fp8_gemm. Items are (rows, columns) tiles of the product. NUMERICS.md "fp8_gemm". Read next:
  * scaled.h. */
 #include "cpu/cpu.h"
-#include "cpu/h16_core.h"
+#include "mma/h16_core.h"
 #include "cpu/rows.h"
-#include "cpu/scaled.h"
+#include "mma/scaled.h"
 
 typedef struct fp8_run {
   fp8_gemm_args a;

@@ -1,9 +1,9 @@
 /* fp8_moe_gemm.c - the CPU reference of fp8_moe_gemm. Items are (expert, columns) tiles over the sorted rows of each expert that has rows.
  * NUMERICS.md "fp8_moe_gemm". Read next: scaled.h. */
 #include "cpu/cpu.h"
-#include "cpu/h16_core.h"
+#include "mma/h16_core.h"
 #include "base/limits.h"
-#include "cpu/scaled.h"
+#include "mma/scaled.h"
 #include <string.h>
 
 typedef struct moe_run {

@@ -1,6 +1,6 @@
 /* gemm.c - the CPU reference of gemm. Items are (batch, rows, columns) tiles of the product. NUMERICS.md "gemm". Read next: h16.h. */
 #include "cpu/cpu.h"
-#include "cpu/h16_core.h"
+#include "mma/h16_core.h"
 #include "cpu/rows.h"
 
 #define TILE_COLUMNS 32u /* as wide as the widest panel, to give the threads more items */

@@ -2,7 +2,7 @@
  *
  * Items are (token, some pages). NUMERICS.md "index_score". Read next: h32.h, index_topk.c. */
 #include "cpu/cpu.h"
-#include "cpu/h32.h"
+#include "mma/h32.h"
 #include "kernels_src/num.h"
 
 #define ITEM_PAGES 16u

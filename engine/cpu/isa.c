@@ -2,7 +2,7 @@
  *
  * All give the same bits. The choice is not cached: asking the processor takes a few loads and masks. Read next: h16_core.h. */
 #include "cpu/cpu.h"
-#include "cpu/h16_core.h"
+#include "mma/h16_core.h"
 #include <string.h>
 
 static const h16_core *const cores[] = {&h16_avx512, &h16_avx2, &h16_portable}; /* best first */

@@ -7,7 +7,7 @@
 #include "kernels_src/attn/attn_cut.h"
 #include "cpu/attn_state.h"
 #include "cpu/cpu.h"
-#include "cpu/h16_core.h"
+#include "mma/h16_core.h"
 #include "cpu/kv_rows.h"
 
 #define ITEM_HEADS_MAX 16u /* more would share packed KV panels further but leave threads idle */

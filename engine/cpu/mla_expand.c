@@ -3,7 +3,7 @@
 #include <string.h>
 #include "kernels_src/attn/contexts.h"
 #include "cpu/cpu.h"
-#include "cpu/h16.h"
+#include "mma/h16.h"
 #include "kernels_src/num.h"
 
 #define TILE_COLUMNS 32u

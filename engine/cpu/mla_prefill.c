@@ -4,7 +4,7 @@
  * `state` between pieces. NUMERICS.md "mla_prefill". Read next: mla_expand.c, h16.h, attn_state.h. */
 #include "cpu/attn_state.h"
 #include "cpu/cpu.h"
-#include "cpu/h16.h"
+#include "mma/h16.h"
 
 #define COLUMNS_MAX 576u /* of a query: nope_dim 512, rope_dim 64 */
 

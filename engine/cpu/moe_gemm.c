@@ -1,7 +1,7 @@
 /* moe_gemm.c - the CPU reference of moe_gemm. Items are (expert, columns) tiles over the sorted rows of each expert that has rows.
  * NUMERICS.md "moe_gemm". Read next: h16.h. */
 #include "cpu/cpu.h"
-#include "cpu/h16_core.h"
+#include "mma/h16_core.h"
 #include "base/limits.h"
 
 #define TILE_COLUMNS 32u

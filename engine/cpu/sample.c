@@ -5,7 +5,7 @@
  * above it, and the first `equal` of those equal to it. Top-k and top-p are the same search: the shortest prefix whose weights (for top-k,
  * ones) reach a target, found digit by digit from sums per digit. */
 #include "cpu/cpu.h"
-#include "cpu/h16_core.h"
+#include "mma/h16_core.h"
 #include "base/limits.h"
 #include "cpu/rows.h"
 

@@ -37,12 +37,16 @@ typedef struct backend_launch {
   uint32_t side;     /* of the step, 0 or 1: which of the op's arguments                       */
   uint32_t rows;     /* launch rows, at least 1                                                */
   uint32_t branch;   /* enum branch_kind                                                       */
+  uint32_t piece;    /* of the contexts, for an op that is launched for each                   */
   bool follows;      /* the launch before is of the same list of ops: the two may overlap      */
 } backend_launch;
 
 #define BACKEND_MARKS_MAX 64u
 
 typedef struct backend_calls {
+  /* Makes the backend's device the one that this thread works with, before calls for it; null: there is no such choice. */
+  void (*select)(backend *self);
+
   /* [start-up] Kernels and libraries; nothing on the CPU. check_library comes after the weights. ERR_MISMATCH: a library algorithm does not
    * give the bits of our kernel. */
   status (*start_kernels)(backend *self, arena *host);
@@ -118,6 +122,16 @@ struct backend {
  * options->pool. close releases what is not the arena's or the device's. */
 status backend_cpu_open(const plan *p, const exec_options *options, uint64_t host_bytes, arena *host, backend **out);
 status backend_gpu_open(const plan *p, const exec_options *options, uint64_t host_bytes, arena *host, backend **out);
+
+/* [start-up] One backend of several, which are of one kind, one for each rank of the plan. */
+status backend_ranks_open(backend *const *ranks, uint32_t rank_count, arena *host, backend **out);
+
+/* The op that is launched, with the number of its piece in its arguments: they are read during the launch. */
+static inline const exec_op *backend_launched(const backend *self, const backend_launch *l) {
+  const exec_op *op = &self->ops[l->op];
+  if (op->piece[l->side]) *op->piece[l->side] = l->piece;
+  return op;
+}
 
 /* Whether a GPU of so many multiprocessors can run the plan's kernels: blocks that wait for each other need one each. */
 status backend_gpu_start_room(const plan *p, uint32_t sm_count);

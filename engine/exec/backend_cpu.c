@@ -67,7 +67,7 @@ static void name(const backend *self, char *text, size_t text_bytes) {
 /* === Ops and copies ========================================================================================================= */
 
 static void launch(backend *self, const backend_launch *l) {
-  const exec_op *op = &self->ops[l->op];
+  const exec_op *op = backend_launched(self, l);
   op->row->run_cpu(op->args[l->side], own(self)->pool);
 }
 
@@ -119,7 +119,7 @@ static double elapsed_us(backend *self, uint32_t first, uint32_t last) {
 /* === Opening ================================================================================================================ */
 
 static weights_target weights(backend *self) {
-  return (weights_target){.address = self->base + self->plan->regions[REGION_WEIGHTS].offset,
+  return (weights_target){.ranks = 1, .address = {self->base + self->plan->regions[REGION_WEIGHTS].offset},
                           .threads = cpu_pool_threads(own_const(self)->pool)};
 }
 

@@ -77,6 +77,7 @@ static gpu_lane choose_lane(backend_gpu *self, const backend_launch *l) {
 
 static void launch(backend *base, const backend_launch *l) {
   backend_gpu *self = backend_gpu_of(base);
+  backend_launched(base, l);
   gpu_lane lane = choose_lane(self, l);
   gemm_lt_op *lt = library_choice(self, l->op, l->rows);
   /* There is one workspace, for the stream of QUEUE_OPS. */
@@ -229,14 +230,17 @@ static double elapsed_us(backend *base, uint32_t first, uint32_t last) {
 
 /* === Opening and closing ==================================================================================================== */
 
+static void select_device(backend *base) { gpu_select(backend_gpu_of(base)->device); }
+
 static status check_library(backend *base) { return exec_library_check(backend_gpu_of(base)); }
 
 static weights_target weights(backend *base) {
   backend_gpu *self = backend_gpu_of(base);
-  weights_target target = {.address = base->base + base->plan->regions[REGION_WEIGHTS].offset,
-                           .room = {.device = self->device, .stream = self->streams[QUEUE_OPS], .memory = base->staging,
-                                    .slot_bytes = STAGING_SLOT_BYTES, .slot_count = STAGING_SLOTS_MAX}};
-  memcpy(target.room.events, self->slot_read, sizeof self->slot_read);
+  weights_target target = {.ranks = 1, .address = {base->base + base->plan->regions[REGION_WEIGHTS].offset},
+                           .room = {.memory = base->staging, .slot_bytes = STAGING_SLOT_BYTES, .slot_count = STAGING_SLOTS_MAX}};
+  staging_device *device = &target.room.device[0];
+  *device = (staging_device){.device = self->device, .stream = self->streams[QUEUE_OPS]};
+  memcpy(device->events, self->slot_read, sizeof self->slot_read);
   return target;
 }
 
@@ -300,7 +304,7 @@ static status make_streams(backend_gpu *self) {
 }
 
 static const backend_calls CALLS = {
-  .start_kernels = backend_gpu_start_kernels, .check_library = check_library, .weights = weights,
+  .select = select_device, .start_kernels = backend_gpu_start_kernels, .check_library = check_library, .weights = weights,
   .can_run_probe = backend_gpu_start_can_run_probe, .run_probe = backend_gpu_start_run_probe,
   .name_variant = backend_gpu_start_name_variant, .name = backend_gpu_start_name,
   .capture_begin = capture_begin, .capture_end = capture_end, .drop_graph = drop_graph, .end_start = end_start,

@@ -3,8 +3,10 @@
  * The step path allocates nothing and takes no decision that could change a bit. Must not know requests. Ops and copies
  * are the backend's. Read next: backend.h, state.h; start.c for the rest of the start-up. */
 #include "kernels_src/attn/contexts.h"
-#include "exec/state.h"
+#include "exec/ranks.h"
 #include "plan/format_widen.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define COPY_GAP_BYTES 4096u
@@ -27,17 +29,32 @@ static uint64_t lay_out(exec *self, uint8_t *block, uint32_t **rows, token_bias 
   if (block) *rows = (uint32_t *)(void *)(block + at);
   at = align_up(at + block_table_row_bytes(limits->max_seqs, limits->pages_per_seq), 256);
   if (block) *lists = (token_bias *)(void *)(block + at);
-  return align_up(at + block_table_list_bytes(limits->max_seqs), 256);
+  at = align_up(at + block_table_list_bytes(limits->max_seqs), 256);
+  if (block && self->ranks > 1) self->rank_host[0] = block + at;
+  return self->ranks > 1 ? at + ranks_host_bytes(self->plan) : at;
 }
 
-/* The one place that chooses a backend. */
+/* The one place that chooses a backend. image_bytes: host memory of rank 0, which the others copy from. */
+static status open_ranks(exec *self, uint64_t image_bytes, arena *host) {
+  exec_options options = self->options;
+  for (uint32_t i = 0; i < self->ranks; i++) {
+    const uint64_t host_bytes = i == 0 ? image_bytes : ranks_host_bytes(self->plan);
+    if (i > 0) options.device = self->options.others[i - 1];
+    if (options.device && self->ranks > 1) gpu_select(options.device);
+    TRY(options.device ? backend_gpu_open(self->plan, &options, host_bytes, host, &self->rank[i])
+                       : backend_cpu_open(self->plan, &options, host_bytes, host, &self->rank[i]));
+    if (i > 0) self->rank_host[i] = self->rank[i]->host;
+    if (options.device && self->ranks > 1) gpu_on_explain(options.device, ranks_explain, self);
+  }
+  self->backend = self->rank[0];
+  return self->ranks > 1 ? backend_ranks_open(self->rank, self->ranks, host, &self->backend) : OK;
+}
+
 static status make_memory(exec *self, arena *host) {
   const plan_limits *limits = &self->plan->header->limits;
-  uint64_t image_bytes = lay_out(self, NULL, NULL, NULL);
   uint32_t *rows = NULL;
   token_bias *lists = NULL;
-  TRY(self->options.device ? backend_gpu_open(self->plan, &self->options, image_bytes, host, &self->backend)
-                           : backend_cpu_open(self->plan, &self->options, image_bytes, host, &self->backend));
+  TRY(open_ranks(self, lay_out(self, NULL, NULL, NULL), host));
   lay_out(self, self->backend->host, &rows, &lists);
   TRY(block_table_open(&self->table, limits->max_seqs, limits->pages_per_seq, rows, lists, host));
   self->is_timed = self->options.timed && self->backend->has_graphs;
@@ -46,7 +63,7 @@ static status make_memory(exec *self, arena *host) {
 
 /* === Arguments ================================================================================================================= */
 
-static status make_args(const exec *self, uint32_t side, arena *host, exec_op *out) {
+static status make_args(const exec *self, const backend *rank, uint32_t side, arena *host, exec_op *out) {
   const plan_op *op = out->plan;
   const uint32_t piece_at = kernels_piece_at(op->kernel);
   void *args;
@@ -54,7 +71,7 @@ static status make_args(const exec *self, uint32_t side, arena *host, exec_op *o
   memcpy(args, self->plan->args + op->args_offset, op->args_bytes);
   for (uint32_t i = 0; i < op->fixup_count; i++) {
     const plan_fixup *fixup = &self->plan->fixups[op->first_fixup + i];
-    uint64_t address = exec_address(self, exec_region(fixup->region, side), fixup->offset);
+    uint64_t address = rank->base + self->plan->regions[exec_region(fixup->region, side)].offset + fixup->offset;
     memcpy((uint8_t *)args + fixup->args_offset, &address, sizeof address);
   }
   out->args[side] = args;
@@ -62,17 +79,17 @@ static status make_args(const exec *self, uint32_t side, arena *host, exec_op *o
   return OK;
 }
 
-static status resolve_ops(exec *self, arena *host) {
+static status resolve_ops(exec *self, backend *rank, arena *host) {
   const plan *p = self->plan;
-  void *ops;
-  TRY(arena_take(host, sizeof(exec_op) * (p->op_count + 1ull), &ops));
-  self->backend->ops = self->ops = ops;
-  self->op_count = p->op_count;
+  void *memory;
+  TRY(arena_take(host, sizeof(exec_op) * (p->op_count + 1ull), &memory));
+  exec_op *ops = memory;
+  rank->ops = ops;
   for (uint32_t i = 0; i < p->op_count; i++) {
     const plan_op *op = &p->ops[i];
-    self->ops[i] = (exec_op){.plan = op, .name = plan_string(p, op->name), .row = kernels_row(op->kernel)};
-    ASSERT(self->ops[i].row->args_bytes == op->args_bytes);
-    for (uint32_t side = 0; side < 2; side++) TRY(make_args(self, side, host, &self->ops[i]));
+    ops[i] = (exec_op){.plan = op, .name = plan_string(p, op->name), .row = kernels_row(op->kernel)};
+    ASSERT(ops[i].row->args_bytes == op->args_bytes);
+    for (uint32_t side = 0; side < 2; side++) TRY(make_args(self, rank, side, host, &ops[i]));
   }
   return OK;
 }
@@ -83,19 +100,30 @@ status exec_open(exec **out, const plan *p, const exec_options *options, arena *
   exec *self = memory;
   self->plan = p;
   self->options = *options;
+  self->ranks = p->header->limits.ranks;
+  self->op_count = p->op_count;
   self->rung_count = options->direct ? 0 : p->ladder_count;
   status result = make_memory(self, host);
-  if (result == OK) result = resolve_ops(self, host);
+  for (uint32_t i = 0; i < self->ranks && result == OK; i++) result = resolve_ops(self, self->rank[i], host);
   if (result != OK) {
     exec_close(self);
     return result;
   }
+  self->ops = self->backend->ops = self->rank[0]->ops;
   *out = self;
   return OK;
 }
 
 void exec_close(exec *self) {
   if (self && self->backend) self->backend->calls->close(self->backend);
+}
+
+void exec_fault(exec *self, const char *what) {
+  if (self->options.device) gpu_fault(self->options.device, "a step", what);
+  if (self->options.on_fault) self->options.on_fault(self->options.fault_context, what);
+  fprintf(stderr, "verbatim: %s\n", what);
+  fflush(NULL);
+  _Exit(fail_exit_code(ERR_DEVICE)); /* as a device's fault does */
 }
 
 weights_target exec_weights_target(exec *self) { return self->backend->calls->weights(self->backend); }
@@ -130,11 +158,6 @@ static uint32_t next_op(const exec *self, uint32_t i, const exec_rows *rows, uin
   return i;
 }
 
-/* The backend reads the arguments during the launch, so they may be changed for the next piece at once. */
-static void set_piece(const exec_op *op, uint32_t side, uint32_t piece) {
-  if (op->piece[side]) *op->piece[side] = piece;
-}
-
 /* The launch rows of the step that an image describes. */
 static exec_rows rows_of_step(const exec *self, uint32_t side) {
   const plan_header *header = self->plan->header;
@@ -158,8 +181,7 @@ void exec_run_ops(exec *self, uint32_t side, exec_rows all) {
   for (uint32_t i = 0, piece = 0; i < self->op_count; i = next_op(self, i, &all, &piece)) {
     uint32_t rows = rows_of(&self->ops[i], &all), branch = branches ? self->ops[i].plan->branch : BRANCH_MAIN;
     if (!rows) continue;
-    set_piece(&self->ops[i], side, piece);
-    launch(self, &(backend_launch){.op = i, .side = side, .rows = rows, .branch = branch, .follows = follows});
+    launch(self, &(backend_launch){.op = i, .side = side, .rows = rows, .branch = branch, .piece = piece, .follows = follows});
     follows = true;
   }
 }
@@ -237,7 +259,8 @@ static bool wants_top(const exec *self, uint32_t side, uint32_t rows) {
 }
 
 /* Downloads the results of the step's rows during the ops of the next step. Those overwrite the logits, which are read before them. */
-static void download_results(exec *self, uint32_t side, uint32_t rows) {
+static void download_results(exec *self, uint32_t side, const step_in *head) {
+  const uint32_t rows = head->logit_count;
   const plan_io *io = &self->plan->header->io;
   const table tables[] = {{io->result, sizeof(sample_result) * rows}, {io->digest, sizeof(uint64_t) * rows},
                           {io->top, sizeof(top_logprob) * TOP_LOGPROBS_MAX * rows}};
@@ -246,12 +269,14 @@ static void download_results(exec *self, uint32_t side, uint32_t rows) {
   if (self->options.logits && rows)
     copy_out(self, QUEUE_OPS, self->logits[side], exec_address(self, REGION_WORK, io->logits),
              4ull * rows * self->plan->header->model.vocab);
+  ranks_fetch_links(self, side);
   self->backend->calls->record(self->backend, QUEUE_OPS, side);
   for (size_t i = 0; i < count && rows;) {
     const table *first = &tables[i];
     i += near_tables(first, count - i, &bytes);
     copy_out(self, QUEUE_RESULTS, self->result[side] + first->at, source + first->at, bytes);
   }
+  ranks_fetch(self, side, head);
   self->backend->calls->record(self->backend, QUEUE_RESULTS, side);
 }
 
@@ -325,13 +350,14 @@ static const step_in *begin_step(exec *self, uint32_t side) {
   ASSERT(head->token_count >= 1 && head->token_count <= limits->max_batch_tokens);
   ASSERT(head->logit_count <= limits->max_logit_rows);
   ASSERT(head->tile_count >= 1 && head->tile_count <= head->token_count);
+  ranks_renew(self);
   upload_inputs(self, side);
   if (self->options.poison) poison_range(self, exec_address(self, REGION_WORK, 0), self->plan->regions[REGION_WORK].bytes);
   return head;
 }
 
 static void end_step(exec *self, uint32_t side, const step_in *head) {
-  download_results(self, side, head->logit_count);
+  download_results(self, side, head);
   self->submitted++;
 }
 
@@ -371,6 +397,7 @@ static void measure_gap(exec *self) {
 exec_results exec_wait(exec *self, uint32_t side) {
   ASSERT(side < 2);
   self->backend->calls->wait(self->backend, side);
+  ranks_compare(self, side);
   measure_gap(self);
   self->waited++;
   block_table_done(&self->table);
@@ -391,9 +418,8 @@ void exec_submit_watched(exec *self, uint32_t side, exec_see *see, void *context
   exec_rows all = rows_of_step(self, side);
   for (uint32_t i = 0, piece = 0, next; i < self->op_count; i = next) {
     uint32_t rows = rows_of(&self->ops[i], &all);
-    set_piece(&self->ops[i], side, piece);
     bool is_whole = self->ops[i].plan->rows_kind != ROWS_PROMPT || piece + 1 == all.pieces;
-    if (rows) launch(self, &(backend_launch){.op = i, .side = side, .rows = rows, .branch = BRANCH_MAIN});
+    if (rows) launch(self, &(backend_launch){.op = i, .side = side, .rows = rows, .branch = BRANCH_MAIN, .piece = piece});
     next = next_op(self, i, &all, &piece);
     if (!rows || !is_whole) continue;
     wait_for(self, self->ops[i].name);
@@ -421,13 +447,16 @@ static uint64_t address_inside(const exec *self, uint32_t region, uint64_t offse
   return exec_address(self, region, offset);
 }
 
-void exec_read_rows(exec *self, uint32_t region, const uint64_t *offsets, uint32_t count, uint64_t row_bytes, void *to) {
+void exec_read_rows(exec *self, uint32_t rank, uint32_t region, const uint64_t *offsets, uint32_t count, uint64_t row_bytes, void *to) {
+  ASSERT(rank < self->ranks);
+  backend *b = self->rank[rank];
   for (uint32_t i = 0; i < count; i++) address_inside(self, region, offsets[i], row_bytes);
-  self->backend->calls->read(self->backend, exec_address(self, region, 0), offsets, count, row_bytes, to);
+  if (b->calls->select) b->calls->select(b);
+  b->calls->read(b, b->base + self->plan->regions[region].offset, offsets, count, row_bytes, to);
 }
 
 void exec_read(exec *self, uint32_t region, uint64_t offset, void *to, uint64_t bytes) {
-  exec_read_rows(self, region, &offset, 1, bytes, to);
+  exec_read_rows(self, 0, region, &offset, 1, bytes, to);
 }
 
 void exec_write(exec *self, uint32_t region, uint64_t offset, const void *from, uint64_t bytes) {

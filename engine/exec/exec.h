@@ -19,7 +19,8 @@
 typedef struct exec exec;
 
 typedef struct exec_options {
-  gpu *device;           /* null: the CPU                                                            */
+  gpu *device;           /* of rank 0; null: the CPU                                                 */
+  gpu *others[RANKS_MAX - 1]; /* of the other ranks of a plan that has several                       */
   cpu_pool *pool;        /* without a device                                                         */
   const dynlib_search *libraries; /* where else CUDA's libraries may be, or null; until exec_start_graphs */
   const char *cache_dir; /* of cubins, null: none; until exec_start_graphs                           */
@@ -27,6 +28,9 @@ typedef struct exec_options {
   bool poison;           /* NaN patterns in all memory that results must not depend on               */
   bool logits;           /* results carry the logits rows                                            */
   bool timed;            /* measure the gaps between steps (GPU)                                     */
+  uint32_t exchange_timeout_ms; /* longest wait of a rank for another, 0: 10,000                      */
+  gpu_fault_hook *on_fault; /* called once, before a fault ends the process; or null                */
+  void *fault_context;
   const plan_product *unchecked; /* [unchecked_count] in place of the plan's pins, the first that fits; nothing checks their bits, which may
                             * not be the numerics'. For measuring what the guarantees cost, never for requests. Kept by the caller. */
   uint32_t unchecked_count;
@@ -134,10 +138,10 @@ exec_results exec_wait(exec *self, uint32_t side);
 typedef void exec_see(void *context, uint32_t op);
 void exec_submit_watched(exec *self, uint32_t side, exec_see *see, void *context);
 
-/* Copies from and to device memory, by region, which wait; inside `see`, or while no step is in flight. exec_read_rows: count rows of
- * row_bytes from their offsets, packed one after the other. */
+/* Copies from and to device memory, by region, which wait; inside `see`, or while no step is in flight. exec_read: of rank 0; exec_write:
+ * of all ranks. exec_read_rows: count rows of row_bytes from their offsets, packed one after the other. */
 void exec_read(exec *self, uint32_t region, uint64_t offset, void *to, uint64_t bytes);
-void exec_read_rows(exec *self, uint32_t region, const uint64_t *offsets, uint32_t count, uint64_t row_bytes, void *to);
+void exec_read_rows(exec *self, uint32_t rank, uint32_t region, const uint64_t *offsets, uint32_t count, uint64_t row_bytes, void *to);
 void exec_write(exec *self, uint32_t region, uint64_t offset, const void *from, uint64_t bytes);
 
 /* When exec_read may be called: runs one op of the plan alone, on whatever its inputs hold, the step's head among them. The launch rows of

@@ -3,7 +3,7 @@
  * Order: exec_open (exec.c: memory, arguments), kernels, the self-check, the caller loads the weights, tables and fills, the check of
  * library algorithms against our own kernel, warm-up and captures. Everything here may allocate; nothing after it does.
  * Declared in exec.h; read exec.c next, for a GPU backend_gpu_start.c. */
-#include "exec/state.h"
+#include "exec/ranks.h"
 #include "plan/spread.h"
 #include "base/digest.h"
 #include "kernels_src/num.h"
@@ -28,8 +28,8 @@ static status refuse(const exec *self, const char *what, const char *by, const c
               digest_text(self->plan->header->numerics_id, texts[2]), advice);
 }
 
-static status refuse_probe(const exec *self, uint32_t variant, const self_check_launch *launch, digest expected, digest found) {
-  const backend *b = self->backend;
+static status refuse_probe(const exec *self, const backend *b, uint32_t variant, const self_check_launch *launch, digest expected,
+                           digest found) {
   char text[384], name[256], by[160];
   b->calls->name_variant(b, variant, name, sizeof name);
   b->calls->name(b, by, sizeof by);
@@ -37,8 +37,7 @@ static status refuse_probe(const exec *self, uint32_t variant, const self_check_
   return refuse(self, text, by, b->advice, expected, found);
 }
 
-static status check_variant(exec *self, uint32_t variant, uint8_t *image) {
-  backend *b = self->backend;
+static status check_variant(const exec *self, backend *b, uint32_t variant, uint8_t *image) {
   const plan_kernel *kernel = &self->plan->kernels[variant];
   uint32_t probes = 0;
   for (uint32_t i = 0; i < self_check_count(); i++) {
@@ -48,7 +47,7 @@ static status check_variant(exec *self, uint32_t variant, uint8_t *image) {
     probes++;
     const uint8_t *result = b->calls->run_probe(b, variant, i, image, &launch);
     digest expected = self_check_answer(i), found = self_check_digest(&launch, result);
-    if (memcmp(expected.bytes, found.bytes, DIGEST_BYTES) != 0) return refuse_probe(self, variant, &launch, expected, found);
+    if (memcmp(expected.bytes, found.bytes, DIGEST_BYTES) != 0) return refuse_probe(self, b, variant, &launch, expected, found);
   }
   if (probes) return OK;
   return FAIL(ERR_UNSUPPORTED, "self-check: no probe of op %s for kv_lora_rank %u and rope_dim %u", kernels_row(kernel->kernel)->name,
@@ -69,8 +68,13 @@ status exec_start_check(exec *self) {
   uint8_t *own = self->backend->staging ? NULL : aligned_alloc(256, SELF_CHECK_BYTES), *image = own ? own : self->backend->staging;
   if (!image) return FAIL(ERR_LIMIT, "self-check: no memory for %u bytes", SELF_CHECK_BYTES);
   status result = OK;
-  for (uint32_t i = 0; i < self->plan->kernel_count && result == OK; i++)
-    if (!checked_before(self, i)) result = check_variant(self, i, image);
+  for (uint32_t r = 0; r < self->ranks && result == OK; r++) {
+    backend *b = self->rank[r];
+    if (b->calls->select) b->calls->select(b);
+    for (uint32_t i = 0; i < self->plan->kernel_count && result == OK; i++)
+      if (!checked_before(self, i)) result = check_variant(self, b, i, image);
+    if (!self->backend->has_variants) break; /* the same functions run every rank */
+  }
   free(own);
   return result;
 }
@@ -127,9 +131,11 @@ static void fill_memory(exec *self) {
   if (word || !b->is_zeroed) {
     for (size_t i = 0; i < ARRAY_LEN(regions); i++)
       b->calls->fill(b, exec_address(self, regions[i], 0), word, self->plan->regions[regions[i]].bytes);
-    if (plan_may_spread(&header->model, &header->quant, &header->limits)) /* blocks count from zero */
+    const uint32_t heads = plan_rank_heads(&header->model, &header->limits);
+    if (plan_may_spread(&header->model, &header->quant, &header->limits, heads)) /* blocks count from zero */
       b->calls->fill(b, exec_address(self, REGION_STATE, header->io.meetings), 0, 4ull * ATTN_MEETINGS);
   }
+  ranks_start_tables(self);
   if (!b->is_zeroed) memset(b->staging, 0, b->staging_bytes);
   memset(self->table.rows, (int)(word & 0xff), block_table_row_bytes(self->table.slots, self->table.row_pages));
   b->calls->sync(b, "start-up fills");
@@ -206,6 +212,7 @@ static status capture_graph(exec *self, uint32_t rung, uint32_t side) {
 
 status exec_start_graphs(exec *self) {
   backend *b = self->backend;
+  TRY(ranks_start_check(self));
   if (!b->has_graphs) return OK;
   put_dummy_step(self);
   warm_up(self);

@@ -8,8 +8,10 @@
 struct exec {
   const plan *plan;
   exec_options options;
-  backend *backend;
-  exec_op *ops;
+  backend *backend;           /* of all ranks */
+  uint32_t ranks;
+  struct backend *rank[RANKS_MAX]; /* of each; with one rank the same */
+  const exec_op *ops;         /* of rank 0 */
   uint32_t op_count;
   uint32_t rung_count;        /* ladder sizes in use: 0 with direct */
   uint8_t *image[2];          /* STEP up to the block table */
@@ -23,6 +25,9 @@ struct exec {
   bool is_marked[EXEC_TIMED_STEPS];  /* has these marks */
   bool is_chained[EXEC_TIMED_STEPS]; /* the step before has them too, and was in flight when this one was submitted */
   exec_gaps gaps;
+  uint8_t *rank_host[RANKS_MAX]; /* see ranks.c; null with one rank */
+  bool has_links[2];             /* the digests of what was exchanged were fetched after the side's step */
+  step_in compared[2];           /* counts of the side's step, whose rows the ranks compare */
 };
 
 /* Address of a byte of a region. */
@@ -41,6 +46,9 @@ static inline exec_rows exec_rows_made(uint32_t tokens, uint32_t logits) {
 
 /* Launches the ops for the given launch rows (exec.c). */
 void exec_run_ops(exec *self, uint32_t side, exec_rows rows);
+
+/* Ends the process, as a fault of a device does: what is one line. */
+_Noreturn void exec_fault(exec *self, const char *what);
 
 /* Launches one op with the inputs of side 0 (exec.c). The launch rows of its kind must be in its range. follows: see backend_launch. */
 void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool follows);

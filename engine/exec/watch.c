@@ -19,7 +19,7 @@ struct watch {
   exec *machine;
   points points;
   uint64_t *digests;     /* [max_batch_tokens][points], null without trace */
-  uint8_t *slice;        /* rows as they are in memory */
+  uint8_t *slice;        /* [ranks][slice_bytes] rows as they are in memory */
   uint64_t slice_bytes;
   uint8_t *packed;       /* one row without gaps */
   uint64_t *offsets;     /* [ROWS_AT_ONCE][TOP_K_EXPERTS_MAX] */
@@ -44,7 +44,8 @@ status watch_open(watch **out, const plan *p, exec *machine, bool trace, arena *
     if (points_span(place) * place->pairs > self->slice_bytes) self->slice_bytes = points_span(place) * place->pairs;
     if (place->rows == POINT_PAIRS) pairs = rows * place->pairs;
   }
-  TRY(arena_map(host, self->slice_bytes, &slice));
+  self->slice_bytes = align_up(self->slice_bytes, 16);
+  TRY(arena_map(host, self->slice_bytes * p->header->limits.ranks, &slice));
   TRY(arena_take(host, self->points.row_bytes_max, &packed));
   TRY(arena_take(host, sizeof(uint64_t) * ROWS_AT_ONCE * TOP_K_EXPERTS_MAX, &offsets));
   TRY(arena_take(host, sizeof(uint32_t) * pairs, &pair_row));
@@ -70,11 +71,32 @@ static bool is_finite(const verbatim_point *point, const void *row) {
   return !found;
 }
 
-/* The row without the gaps between its segments. Pairs are packed when they are read. */
+/* Packs the first `bytes` of a row, without the gaps between its segments. */
+static uint8_t *pack_part(uint8_t *to, const point_place *place, const uint8_t *row, uint64_t bytes) {
+  for (uint32_t i = 0; bytes > 0; i++) {
+    const uint64_t part = bytes < place->segment_bytes ? bytes : place->segment_bytes;
+    memcpy(to, row + i * place->segment_stride, part);
+    to += part;
+    bytes -= part;
+  }
+  return to;
+}
+
+/* The whole row: what each rank has of its own, and then what all have. A row in one piece is taken where it is. */
 static const void *pack(const watch *self, const point_place *place, const uint8_t *row) {
-  if (place->segments == 1) return row;
-  for (uint32_t i = 0; i < place->segments; i++)
-    memcpy(self->packed + i * place->segment_bytes, row + i * place->segment_stride, place->segment_bytes);
+  const uint64_t local_bytes = place->segments * place->segment_bytes;
+  uint8_t *to = self->packed;
+  if (place->segments == 1 && place->ranks == 1) return row;
+  for (uint32_t pair = 0; pair < place->pairs; pair++, row += points_span(place)) {
+    if (place->ranks == 1) {
+      to = pack_part(to, place, row, local_bytes);
+      continue;
+    }
+    for (uint32_t rank = 0; rank < place->ranks; rank++)
+      to = pack_part(to, place, row + rank * self->slice_bytes, place->own_bytes);
+    memcpy(to, row + place->own_bytes, local_bytes - place->own_bytes);
+    to += local_bytes - place->own_bytes;
+  }
   return self->packed;
 }
 
@@ -121,7 +143,8 @@ static void see_chosen(watch *self, uint32_t number, uint32_t count) {
   for (uint32_t i = 0; i < count; i++)
     for (uint32_t pair = 0; pair < place->pairs; pair++)
       self->offsets[runs++] = points_row_offset(place, row_number(self, place, self->chosen[i].row, pair));
-  exec_read_rows(self->machine, place->region, self->offsets, runs, span, self->slice);
+  for (uint32_t rank = 0; rank < place->ranks; rank++)
+    exec_read_rows(self->machine, rank, place->region, self->offsets, runs, span, self->slice + rank * self->slice_bytes);
   for (uint32_t i = 0; i < count; i++) see_row(self, number, &self->chosen[i], self->slice + i * place->pairs * span);
 }
 

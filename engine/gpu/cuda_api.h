@@ -1,9 +1,9 @@
-/* cuda_api.h - our own declarations of the entry points of the CUDA driver, NVRTC and cuBLASLt that Verbatim calls.
+/* cuda_api.h - our own declarations of the entry points of the CUDA driver, NVRTC, cuBLASLt and NCCL that Verbatim calls.
  *
  * The libraries are opened at run time and their headers are not needed to build. Each list X(symbol, parameters) is the one place where
- * an entry point is named; gpu.c, jit.c and gemm_lt.c turn it into a table of function pointers. Every function returns a 32-bit code, 0
- * for success, unless it is listed separately. tests/unit/gpu/test_cuda_api.c compares everything here with the vendor's headers. Handles
- * are pointers to the vendor's own struct tags, so that the comparison is one of types. Read next: gpu.c. */
+ * an entry point is named; gpu.c, jit.c, gemm_lt.c and nccl.c turn it into a table of function pointers. Every function returns a 32-bit
+ * code, 0 for success, unless it is listed separately. tests/unit/gpu/test_cuda_api.c compares everything here with the vendor's headers.
+ * Handles are pointers to the vendor's own struct tags, so that the comparison is one of types. Read next: gpu.c. */
 #ifndef VERBATIM_CUDA_API_H
 #define VERBATIM_CUDA_API_H
 #include <stddef.h>
@@ -53,6 +53,10 @@ typedef uint64_t cuda_tensor_map; /* 16 of them, aligned to 128 bytes */
   X(cuDevicePrimaryCtxRelease_v2, (int device))                                                                 \
   X(cuCtxPushCurrent_v2, (cuda_context context))                                                                \
   X(cuCtxPopCurrent_v2, (cuda_context *context))                                                                \
+  X(cuCtxSetCurrent, (cuda_context context))                                                                    \
+  X(cuDeviceCanAccessPeer, (int *can, int device, int peer))                                                    \
+  X(cuDeviceGetP2PAttribute, (int *value, unsigned int attribute, int device, int peer))                        \
+  X(cuCtxEnablePeerAccess, (cuda_context peer, unsigned int flags))                                             \
   X(cuMemGetInfo_v2, (size_t *free_bytes, size_t *total_bytes))                                                 \
   X(cuMemAlloc_v2, (cuda_address *address, size_t bytes))                                                       \
   X(cuMemFree_v2, (cuda_address address))                                                                       \
@@ -99,11 +103,15 @@ enum cuda_constant {
   CUDA_OK = 0,                      /* CUDA_SUCCESS                                        */
   CUDA_INVALID_VALUE = 1,           /* CUDA_ERROR_INVALID_VALUE                            */
   CUDA_NOT_READY = 600,             /* CUDA_ERROR_NOT_READY                                */
+  CUDA_PEER_ENABLED = 704,          /* CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED              */
+  CUDA_HOST_PORTABLE = 1,           /* CU_MEMHOSTALLOC_PORTABLE                            */
   CUDA_SM_COUNT = 16,               /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT            */
   CUDA_L2_BYTES = 38,               /* CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE                   */
   CUDA_CAPABILITY_MAJOR = 75,       /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR        */
   CUDA_CAPABILITY_MINOR = 76,       /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR        */
   CUDA_SHARED_BYTES_OPTIN = 97,     /* CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
+  CUDA_PEER_RANK = 1,               /* CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK            */
+  CUDA_PEER_ATOMICS = 3,            /* CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED     */
   CUDA_FUNCTION_THREADS_MAX = 0,    /* CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK             */
   CUDA_FUNCTION_LOCAL_BYTES = 3,    /* CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES                  */
   CUDA_FUNCTION_REGISTERS = 4,      /* CU_FUNC_ATTRIBUTE_NUM_REGS                          */
@@ -112,7 +120,7 @@ enum cuda_constant {
   CUDA_STREAM_APART = 1,            /* CU_STREAM_NON_BLOCKING                              */
   CUDA_EVENT_TIMED = 0,             /* CU_EVENT_DEFAULT                                    */
   CUDA_EVENT_UNTIMED = 2,           /* CU_EVENT_DISABLE_TIMING                             */
-  CUDA_CAPTURE_THREAD = 1,          /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL                 */
+  CUDA_CAPTURE_RELAXED = 2,         /* CU_STREAM_CAPTURE_MODE_RELAXED                      */
   CUDA_LAUNCH_OVERLAPS = 6,         /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
   CUDA_TENSOR_U8 = 0,               /* CU_TENSOR_MAP_DATA_TYPE_UINT8                       */
   CUDA_TENSOR_BF16 = 9,             /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16                    */
@@ -135,6 +143,10 @@ typedef struct _nvrtcProgram *nvrtc_program;
   X(nvrtcGetProgramLog, (nvrtc_program program, char *log))                                                     \
   X(nvrtcGetCUBINSize, (nvrtc_program program, size_t *bytes))                                                  \
   X(nvrtcGetCUBIN, (nvrtc_program program, char *cubin))
+
+/* === NCCL: libnccl.so.2 ==================================================================================================== */
+
+#define NCCL_API(X) X(ncclGetVersion, (int *version))
 
 /* === cuBLASLt: libcublasLt.so ============================================================================================== */
 

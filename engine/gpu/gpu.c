@@ -33,7 +33,8 @@ struct gpu {
   uint64_t reservation, reserved_bytes;
   void *pinned;
   gpu_fault_hook *hook;
-  void *hook_context;
+  gpu_explain_hook *explain;
+  void *hook_context, *explain_context;
   cuda_stream streams[STREAMS_MAX];
   cuda_event events[EVENTS_MAX];
   cuda_library libraries[KERNELS_MAX];
@@ -60,8 +61,9 @@ static status check(const gpu *self, unsigned int code, const char *call) {
   return FAIL(ERR_DEVICE, "%s failed on GPU %u: %s (%s)", call, self->info.index, error_name(self, code), error_text(self, code));
 }
 
-_Noreturn static void end_process(gpu *self, const char *what) {
+_Noreturn static void end_process(gpu *self, char what[FAIL_TEXT_MAX]) {
   gpu_fault_hook *hook = self->hook;
+  if (self->explain) self->explain(self->explain_context, what, FAIL_TEXT_MAX);
   self->hook = NULL;
   if (hook) hook(self->hook_context, what);
   fprintf(stderr, "verbatim: %s\n", what);
@@ -184,6 +186,27 @@ status gpu_survey(uint32_t index, const dynlib_search *search, uint32_t *count, 
   return s;
 }
 
+static status read_link(const gpu *self, int from, int to, gpu_link *link) {
+  int can = 0, rank = 0, atomics = 0;
+  TRY(check(self, self->api.cuDeviceCanAccessPeer(&can, from, to), "cuDeviceCanAccessPeer"));
+  if (can) TRY(check(self, self->api.cuDeviceGetP2PAttribute(&rank, CUDA_PEER_RANK, from, to), "cuDeviceGetP2PAttribute"));
+  if (can) TRY(check(self, self->api.cuDeviceGetP2PAttribute(&atomics, CUDA_PEER_ATOMICS, from, to), "cuDeviceGetP2PAttribute"));
+  *link = (gpu_link){.can_access = can != 0, .has_atomics = atomics != 0, .rank = rank > 0 ? (uint32_t)rank : 0};
+  return OK;
+}
+
+status gpu_survey_link(uint32_t from, uint32_t to, const dynlib_search *search, gpu_link *link) {
+  gpu *self = calloc(1, sizeof *self);
+  if (!self) return FAIL(ERR_LIMIT, "no memory for %zu bytes", sizeof *self);
+  int devices[2] = {0};
+  status s = open_driver(self, search);
+  if (s == OK) s = check(self, self->api.cuDeviceGet(&devices[0], (int)from), "cuDeviceGet");
+  if (s == OK) s = check(self, self->api.cuDeviceGet(&devices[1], (int)to), "cuDeviceGet");
+  if (s == OK) s = read_link(self, devices[0], devices[1], link);
+  gpu_close(self);
+  return s;
+}
+
 /* Return codes are ignored: an object that cannot be released ends with the process. */
 void gpu_close(gpu *self) {
   if (!self) return;
@@ -217,9 +240,16 @@ void gpu_unbind(gpu *self) {
   ASSERT(popped == self->context);
 }
 
+void gpu_select(gpu *self) { require(self, self->api.cuCtxSetCurrent(self->context), "selecting a device"); }
+
 void gpu_on_fault(gpu *self, gpu_fault_hook *hook, void *context) {
   self->hook = hook;
   self->hook_context = context;
+}
+
+void gpu_on_explain(gpu *self, gpu_explain_hook *hook, void *context) {
+  self->explain = hook;
+  self->explain_context = context;
 }
 
 status gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes) {
@@ -260,11 +290,22 @@ status gpu_pin(gpu *self, size_t bytes, void **host) {
   ASSERT(!self->pinned);
   ASSERT(bytes > 0);
   void *block = NULL;
-  TRY(check(self, self->api.cuMemHostAlloc(&block, bytes, 0), "cuMemHostAlloc"));
+  TRY(check(self, self->api.cuMemHostAlloc(&block, bytes, CUDA_HOST_PORTABLE), "cuMemHostAlloc"));
   self->pinned = block;
   self->counters.pins++;
   *host = block;
   return OK;
+}
+
+status gpu_peer(gpu *self, const gpu *other) {
+  int can = 0;
+  ASSERT(!self->frozen);
+  TRY(check(self, self->api.cuDeviceCanAccessPeer(&can, self->device, other->device), "cuDeviceCanAccessPeer"));
+  if (!can)
+    return FAIL(ERR_DEVICE, "GPU %u cannot use the memory of GPU %u: expected peer access (NVLink or PCIe) between all GPUs of a plan; "
+                "hint: `verbatim doctor` shows which GPUs have one", self->info.index, other->info.index);
+  const unsigned int code = self->api.cuCtxEnablePeerAccess(other->context, 0);
+  return code == CUDA_PEER_ENABLED ? OK : check(self, code, "cuCtxEnablePeerAccess");
 }
 
 status gpu_stream_open(gpu *self, gpu_stream **out) {
@@ -360,7 +401,7 @@ status gpu_kernel_load(gpu *self, const gpu_kernel_config *config, gpu_kernel *o
 status gpu_capture_begin(gpu *self, gpu_stream *stream) {
   ASSERT(!self->frozen);
   ASSERT(!self->capturing);
-  TRY(check(self, self->api.cuStreamBeginCapture_v2((cuda_stream)stream, CUDA_CAPTURE_THREAD), "cuStreamBeginCapture"));
+  TRY(check(self, self->api.cuStreamBeginCapture_v2((cuda_stream)stream, CUDA_CAPTURE_RELAXED), "cuStreamBeginCapture"));
   self->capturing = (cuda_stream)stream;
   return OK;
 }

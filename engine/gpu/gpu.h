@@ -75,12 +75,25 @@ void gpu_close(gpu *self); /* bound; releases everything and unbinds it; null is
 /* Describes device `index` without opening it or using its memory, whatever its capability. *count: number of devices; with no device of
  * that index only the driver's version is filled in. ERR_DEVICE: no driver, or one that is too old. */
 status gpu_survey(uint32_t index, const dynlib_search *search, uint32_t *count, gpu_info *info);
+typedef struct gpu_link { /* the way from one device to the memory of another */
+  bool can_access;  /* its kernels can use that memory; else the rest is 0    */
+  bool has_atomics; /* over NVLink they can, over PCIe not                    */
+  uint32_t rank;    /* of its speed, by the driver: 0 is the fastest          */
+} gpu_link;
+
+/* Describes the way between two devices without opening them. ERR_DEVICE: no driver, or no such devices. */
+status gpu_survey_link(uint32_t from, uint32_t to, const dynlib_search *search, gpu_link *link);
 const gpu_info *gpu_describe(const gpu *self);
 gpu_counters gpu_count(const gpu *self);
 status gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes); /* of the device, at this moment */
 void gpu_bind(gpu *self); /* not bound yet */
 void gpu_unbind(gpu *self);
+/* On a thread that a gpu is bound to: the thread works with this one from here on. Before gpu_unbind the bound one is selected again. */
+void gpu_select(gpu *self);
 void gpu_on_fault(gpu *self, gpu_fault_hook *hook, void *context);
+/* Called before a fault ends the process: may replace the text, of text_bytes with its NUL, by what it knows of the cause. */
+typedef void gpu_explain_hook(void *context, char *text, size_t text_bytes);
+void gpu_on_explain(gpu *self, gpu_explain_hook *hook, void *context);
 /* Ends the process as a device fault does, for a library that works on the device and failed at op. */
 _Noreturn void gpu_fault(gpu *self, const char *op, const char *cause);
 /* serial: the host waits after every launch, so that a fault names its op. Not inside a capture. */
@@ -93,7 +106,10 @@ bool gpu_frozen(const gpu *self);
  * memory). */
 status gpu_reserve(gpu *self, uint64_t bytes, uint64_t *address);
 uint64_t gpu_reserved_bytes(const gpu *self); /* measured: decrease of the driver's free memory by the reservation */
-status gpu_pin(gpu *self, size_t bytes, void **host);
+status gpu_pin(gpu *self, size_t bytes, void **host); /* for every device of the process */
+
+/* [start-up] Lets kernels of `self`, which is selected, use the memory of the other. ERR_DEVICE: there is no way between the two. */
+status gpu_peer(gpu *self, const gpu *other);
 
 /* [start-up] Streams do not wait for each other or for the default stream. timed: the event can be used by gpu_elapsed_us. */
 status gpu_stream_open(gpu *self, gpu_stream **out);
@@ -103,7 +119,8 @@ status gpu_event_open(gpu *self, bool timed, gpu_event **out);
  * local memory; anything else is ERR_DEVICE. */
 status gpu_kernel_load(gpu *self, const gpu_kernel_config *config, gpu_kernel *out);
 
-/* [start-up] Between begin and end, work put on the stream is recorded and not run. end instantiates and uploads the graph.
+/* [start-up] Between begin and end, work put on the stream is recorded and not run. end instantiates and uploads the graph. One thread may
+ * record on several devices at once.
  * Run the same work once before: libraries load their code at first use, which a capture forbids. */
 status gpu_capture_begin(gpu *self, gpu_stream *stream);
 status gpu_capture_end(gpu *self, gpu_stream *stream, gpu_graph **out);

@@ -49,13 +49,13 @@ uint8_t *staging_take(staging *self) {
   return self->room.memory + slot * self->room.slot_bytes;
 }
 
-void staging_put(staging *self, const uint8_t *slot, uint64_t address, uint64_t bytes) {
+void staging_put(staging *self, const uint8_t *slot, uint32_t rank, uint64_t address, uint64_t bytes) {
   uint64_t index = (uint64_t)(slot - self->room.memory) / self->room.slot_bytes;
   ASSERT(index < self->room.slot_count && bytes <= self->room.slot_bytes);
   pthread_mutex_lock(&self->lock);
   ASSERT(self->full_count < self->room.slot_count);
   self->full[(self->full_first + self->full_count++) % self->room.slot_count] =
-      (staging_load){.address = address, .bytes = bytes, .slot = (uint32_t)index};
+      (staging_load){.address = address, .bytes = bytes, .slot = (uint32_t)index, .rank = rank};
   pthread_cond_signal(&self->filled);
   pthread_mutex_unlock(&self->lock);
 }
@@ -83,21 +83,27 @@ static enum next next_load(staging *self, bool wait, staging_load *load) {
   return result;
 }
 
+static gpu_event *event_of(const staging_room *room, const staging_load *load) { return room->device[load->rank].events[load->slot]; }
+
 /* The device reads slots in the order of their uploads, so the oldest becomes free first. While there is nothing to upload, waiting for the
  * oldest delays no copy: later uploads keep the bus busy. */
 void staging_upload(staging *self, staging_progress *progress, void *context) {
   const staging_room *room = &self->room;
-  uint32_t busy[STAGING_SLOTS_MAX], first = 0, count = 0;
+  const bool is_shared = room->device[1].device != NULL;
+  staging_load busy[STAGING_SLOTS_MAX];
+  uint32_t first = 0, count = 0;
   staging_load load;
   for (enum next next; (next = next_load(self, count == 0, &load)) != NEXT_END || count > 0;) {
     if (next == NEXT_LOAD) {
-      gpu_upload(room->device, room->stream, load.address, room->memory + load.slot * room->slot_bytes, (size_t)load.bytes);
-      gpu_record(room->device, room->stream, room->events[load.slot]);
-      busy[(first + count++) % room->slot_count] = load.slot;
+      const staging_device *to = &room->device[load.rank];
+      if (is_shared) gpu_select(to->device);
+      gpu_upload(to->device, to->stream, load.address, room->memory + load.slot * room->slot_bytes, (size_t)load.bytes);
+      gpu_record(to->device, to->stream, to->events[load.slot]);
+      busy[(first + count++) % room->slot_count] = load;
       if (progress) progress(context, load.bytes);
-    } else gpu_event_sync(room->device, room->events[busy[first]], WHAT);
-    for (; count > 0 && gpu_event_done(room->device, room->events[busy[first]], WHAT); count--) {
-      give_back(self, busy[first]);
+    } else gpu_event_sync(room->device[busy[first].rank].device, event_of(room, &busy[first]), WHAT);
+    for (; count > 0 && gpu_event_done(room->device[busy[first].rank].device, event_of(room, &busy[first]), WHAT); count--) {
+      give_back(self, busy[first].slot);
       first = (first + 1) % room->slot_count;
     }
   }

@@ -8,16 +8,21 @@
 #define VERBATIM_STAGING_H
 #include "base/base.h"
 #include "gpu/gpu.h"
+#include "kernels_src/abi_ranks.h"
 #include <pthread.h>
 
 /* The bus copies 2 MiB in 40 us, ten times the time to start a copy; 32 slots are two for each of 16 fillers. */
 #define STAGING_SLOTS_MAX 32u
 #define STAGING_SLOT_BYTES (2ull << 20)
 
-typedef struct staging_room { /* resources of the slots, owned by the caller */
+typedef struct staging_device { /* a target */
   gpu *device;
   gpu_stream *stream;
   gpu_event *events[STAGING_SLOTS_MAX]; /* [slot_count], untimed                                */
+} staging_device;
+
+typedef struct staging_room { /* resources of the slots, owned by the caller */
+  staging_device device[RANKS_MAX];     /* by rank                                              */
   uint8_t *memory;                      /* pinned, slot_count times slot_bytes                  */
   uint64_t slot_bytes;
   uint32_t slot_count;                  /* 1 .. STAGING_SLOTS_MAX                               */
@@ -25,7 +30,7 @@ typedef struct staging_room { /* resources of the slots, owned by the caller */
 
 typedef struct staging_load { /* a full slot and its target address */
   uint64_t address, bytes;
-  uint32_t slot;
+  uint32_t slot, rank;
 } staging_load;
 
 typedef struct staging {
@@ -54,7 +59,7 @@ void staging_leave(staging *self);
 
 /* For fillers. take: waits for a free slot of slot_bytes. put: queues 0 .. slot_bytes bytes of a slot; 0 returns it unused. */
 uint8_t *staging_take(staging *self);
-void staging_put(staging *self, const uint8_t *slot, uint64_t address, uint64_t bytes);
+void staging_put(staging *self, const uint8_t *slot, uint32_t rank, uint64_t address, uint64_t bytes);
 
 /* Uploads queued slots until every filler has left; on return the device has all of their contents. progress may be null. */
 void staging_upload(staging *self, staging_progress *progress, void *context);

@@ -39,6 +39,7 @@ typedef struct operand {
   uint32_t field;
   bool is_write;
   bool is_free;        /* not counted as cost: the split of the work, or page numbers */
+  bool is_replicated;  /* every rank computes all of it, whatever else of the op is divided among ranks */
   enum op_kind kind;
   enum op_rows rows;
   enum op_type type;
@@ -70,6 +71,7 @@ typedef struct op_step { /* the part of a step that an op computes              
 typedef struct op_cost {
   uint64_t weight_bytes, kv_bytes, activation_bytes;
   double flops, e4m3_flops; /* e4m3_flops: the part that multiplies e4m3 numbers */
+  uint64_t sent_bytes;      /* to all other ranks together                       */
 } op_cost;
 
 typedef struct op_variant { /* SPEC constants of a kernel variant that shape its maps; 0: it has no such constant */
@@ -89,6 +91,7 @@ typedef struct op_description {
   bool is_completed;      /* a later op may complete its rows; its points are then that op's points                      */
   bool completes_prior;   /* it is such a later op                                                                       */
   const struct op_description *prior;         /* the earlier op whose results it reads besides points [-]                */
+  const struct op_description *alternative_of; /* its points are that op's, of which it is an alternative [-]          */
   void (*operands)(op_operands *o);           /* adds all operands but `step`, reads before writes                       */
   void (*cost)(const op_operands *o, const op_step *step, op_cost *sum); /* adds FLOPs, and bytes that no operand states */
   void (*window)(const void *args, uint32_t *first, uint32_t *count);    /* token rows it computes [all]                 */

@@ -26,7 +26,8 @@ static void operands(op_operands *o) {
          .segments = a->heads, .segment_stride = kv, .point = "q_latent");
   /* A cost counts bf16 numbers, whatever the format. */
   WRITES(qkv_rope, kv, .kind = OP_CACHE, .rows = OP_PAGED, .type = is_bf16 ? OP_BF16 : OP_BYTES, .cost_bytes = 2 * kv,
-         .columns = is_bf16 ? kv : KV_ROW_BYTES(a->kv_format, (uint64_t)a->kv_lora_rank, (uint64_t)a->rope_dim), .point = "kv");
+         .columns = is_bf16 ? kv : KV_ROW_BYTES(a->kv_format, (uint64_t)a->kv_lora_rank, (uint64_t)a->rope_dim),
+         .point = "kv", .is_replicated = true);
   if (a->absorbs)
     WRITES(qkv_rope, q_latent, .kind = OP_POINT, .type = OP_BF16, .row_stride = q, .columns = a->kv_lora_rank, .segments = a->heads,
            .segment_stride = kv, .gemm = "absorb");

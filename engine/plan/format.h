@@ -12,7 +12,7 @@
 #include "plan/format_quant.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes, chosen so that a text-mode transfer damages them */
-#define PLAN_FORMAT_VERSION 11u
+#define PLAN_FORMAT_VERSION 12u
 #define NUMERICS_VERSION "verbatim-numerics 3"
 
 typedef struct plan_span { /* a table: `count` items at `offset` (bytes from the start of the file, a multiple of 8) */
@@ -76,6 +76,8 @@ typedef struct plan_limits {
   uint32_t split_rows_max;   /* steps of up to this many token rows split the context */
   uint32_t parity;           /* enum plan_parity                                  */
   uint32_t expand_pages;     /* pages of prompts' contexts in a workspace: see plan/format_widen.h; 0: none */
+  uint32_t ranks;            /* devices that share the work, 1 .. RANKS_MAX; a divisor of the heads */
+  uint32_t pad;
 } plan_limits;
 
 typedef struct plan_io { /* byte offsets of the host's inputs and outputs, from the start of the named region */
@@ -100,6 +102,11 @@ typedef struct plan_io { /* byte offsets of the host's inputs and outputs, from 
   uint64_t contexts;    /* STEP: step_context [max_seqs]; with expand_pages, else 0 */
   uint64_t index;       /* KV: [layers with an indexer][kv_pages][INDEX_PAGE_BYTES]; 0 without */
   uint64_t meetings;    /* STATE: u32 [ATTN_MEETINGS] grid barriers, initially zero; 0 if no attention splits a token over CTAs */
+  uint64_t ranks;       /* STATE: exchange_ranks; this and the next two: with several ranks, else 0 */
+  uint64_t exchange;    /* STATE: u32 [EXCHANGE_STATE_WORDS], initially zero */
+  uint64_t inbox;       /* STATE: EXCHANGE_INBOX_BYTES, initially zero; written by the other ranks */
+  uint64_t rank_x;      /* RESULT: u64 [max_batch_tokens] digests of x, the same on all ranks; with several ranks, else 0 */
+  uint64_t rank_head;   /* RESULT: u64 [max_logit_rows] of the head's input, as rank_x */
 } plan_io;
 
 enum plan_dtype { DTYPE_BF16 = 0, DTYPE_F32 = 1, DTYPE_E4M3 = 2 };
@@ -113,9 +120,11 @@ typedef struct plan_tensor { /* one source tensor (or a slice of it) and its pla
   uint32_t dtype;       /* of source and destination                                   */
   uint32_t rows, cols;  /* shape of the whole source: [rows][cols], or [cols] (rows 1) */
   uint32_t row0, row_count, row_step, batches;
+  uint32_t rank_step;   /* rank r takes rows from row0 + r * rank_step on; 0: all ranks have the same rows */
   uint32_t transform;
   uint32_t scale_name;  /* string: name of the source's scales, f32 [ceil(rows / 128)][ceil(cols / 128)]: the source is e4m3, and the
                            destination holds codes times scales in bf16; PLAN_NO_SCALE: none */
+  uint32_t pad;
   uint64_t offset;      /* destination, bytes in REGION_WEIGHTS, contiguous            */
 } plan_tensor;
 
@@ -149,6 +158,10 @@ typedef struct plan_dim { /* grid extent = min(cap or infinity, constant + ceil(
 enum plan_branch { BRANCH_MAIN = 0, BRANCH_SIDE = 1, BRANCH_JOIN = 2 };
 #define BRANCH_ROWS_MIN 2u
 
+/* A plan is the same for all its ranks, and so is the layout of their memory. Rank r has its own rows of the tensors with a rank_step and
+ * computes its own columns or heads of what these are multiplied with. rank_columns of an op: the row of a result as a plan of one rank has
+ * it is rank_columns columns of rank 0, of rank 1, ..., then the columns behind them, which all ranks have. 0: all ranks compute the same;
+ * more columns than a row has: all of them are divided. Results that `ops` call replicated are the same on all ranks anyway. */
 typedef struct plan_op {
   uint32_t kernel;                 /* index in kernels.def: the operation               */
   uint32_t variant;                /* index in the plan's kernel table: the GPU variant */
@@ -160,6 +173,8 @@ typedef struct plan_op {
   uint32_t args_offset, args_bytes; /* in the args blob                                 */
   uint32_t first_fixup, fixup_count;
   uint32_t branch;                 /* enum plan_branch */
+  uint32_t rank_columns;           /* leading columns of each result row that only this rank computes: see above */
+  uint32_t point_order;            /* of its trace points among those of all ops: the same in every plan of a model */
   plan_dim grid[3];
 } plan_op;
 
@@ -213,9 +228,9 @@ typedef struct plan_header {
   plan_span notes;          /* uint32_t strings: notes on what the planner ignored or assumed */
 } plan_header;
 _Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
-_Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 168 && sizeof(plan_tensor) == 48, "layout");
+_Static_assert(sizeof(plan_limits) == 56 && sizeof(plan_io) == 208 && sizeof(plan_tensor) == 56, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
-_Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
+_Static_assert(sizeof(plan_op) == 112 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");
 
 /* The most launch rows of a kind (enum rows_kind) that a step can have. */
@@ -223,28 +238,9 @@ static inline uint32_t plan_rows_limit(const plan_limits *limits, uint32_t rows_
   return rows_kind == ROWS_LOGITS ? limits->max_logit_rows : limits->max_batch_tokens;
 }
 
-/* Bytes of a token's KV row in one layer. */
-static inline uint32_t plan_kv_row_bytes(const plan_model *model, const plan_quant *quant) {
-  if (quant->kv_format == KV_FP8) return model->kv_lora_rank + model->rope_dim;
-  if (quant->kv_format == KV_FP8_DS_MLA) return model->kv_lora_rank + model->kv_lora_rank / SCALE_COLUMNS * 4 + model->rope_dim * 2;
-  return (model->kv_lora_rank + model->rope_dim) * 2;
-}
+/* Heads of a rank. */
+static inline uint32_t plan_rank_heads(const plan_model *model, const plan_limits *limits) { return model->heads / limits->ranks; }
 
-/* Number of layers below this one that have an indexer: the index of this layer's pages among the indexers' pages. */
-static inline uint32_t plan_indexers(const plan_quant *quant, uint32_t layer) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < layer; i++) count += plan_has_indexer(quant, i) != 0;
-  return count;
-}
-
-/* Bytes of the pages of all indexers. */
-static inline uint64_t plan_index_bytes(const plan_quant *quant, uint32_t layers, uint32_t kv_pages) {
-  return (uint64_t)plan_indexers(quant, layers) * kv_pages * INDEX_PAGE_BYTES;
-}
-
-/* Bytes of a page of 64 tokens in all layers, without its history. */
-static inline uint64_t plan_page_bytes(const plan_model *model, const plan_quant *quant) {
-  return (uint64_t)model->layers * PAGE_TOKENS * plan_kv_row_bytes(model, quant) + plan_index_bytes(quant, model->layers, 1);
-}
+#include "plan/format_kv.h"
 
 #endif

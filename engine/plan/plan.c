@@ -179,6 +179,7 @@ static status check_quant(const plan_header *h) {
 }
 
 static status check_limits(const plan_limits *l) {
+  TRY(check_range("ranks", l->ranks, 1, RANKS_MAX));
   TRY(check_range("max_seqs", l->max_seqs, 1, SEQS_MAX));
   TRY(check_range("max_batch_tokens", l->max_batch_tokens, 1, BATCH_TOKENS_MAX));
   TRY(check_range("max_len", l->max_len, 2, LENGTH_MAX));
@@ -239,7 +240,12 @@ static status check_io(const check *c) {
     {"prompt_tiles", io->prompt_tiles, has_prompts ? sizeof(attn_tile) * (uint64_t)l->max_batch_tokens : 0, REGION_STEP},
     {"contexts", io->contexts, has_prompts ? sizeof(step_context) * (uint64_t)l->max_seqs : 0, REGION_STEP},
     {"index", io->index, plan_index_bytes(&c->header->quant, m->layers, l->kv_pages), REGION_KV},
-    {"meetings", io->meetings, plan_may_spread(m, &c->header->quant, l) ? 4ull * ATTN_MEETINGS : 0, REGION_STATE},
+    {"meetings", io->meetings, plan_may_spread(m, &c->header->quant, l, plan_rank_heads(m, l)) ? 4ull * ATTN_MEETINGS : 0, REGION_STATE},
+    {"ranks", io->ranks, l->ranks > 1 ? sizeof(exchange_ranks) : 0, REGION_STATE},
+    {"exchange", io->exchange, l->ranks > 1 ? 4ull * EXCHANGE_STATE_WORDS : 0, REGION_STATE},
+    {"rank_x", io->rank_x, l->ranks > 1 ? 8ull * l->max_batch_tokens : 0, REGION_RESULT},
+    {"rank_head", io->rank_head, l->ranks > 1 ? 8ull * l->max_logit_rows : 0, REGION_RESULT},
+    {"inbox", io->inbox, l->ranks > 1 ? EXCHANGE_INBOX_BYTES(l->ranks) : 0, REGION_STATE},
   };
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
     uint64_t room = c->view->regions[parts[i].region].bytes;
@@ -257,8 +263,13 @@ static status check_io(const check *c) {
   return OK;
 }
 
+/* The end of the last slice of the last rank. */
+static uint64_t last_row(const plan_tensor *t, uint64_t ranks) {
+  return (uint64_t)t->row0 + (t->batches - 1ull) * t->row_step + t->row_count + (ranks - 1) * t->rank_step;
+}
+
 static status check_tensors(const check *c) {
-  uint64_t room = c->view->regions[REGION_WEIGHTS].bytes;
+  uint64_t room = c->view->regions[REGION_WEIGHTS].bytes, ranks = c->header->limits.ranks;
   for (uint32_t i = 0; i < c->view->tensor_count; i++) {
     const plan_tensor *t = &c->view->tensors[i];
     TRY(check_string(c, "a tensor's name", t->name));
@@ -269,7 +280,7 @@ static status check_tensors(const check *c) {
     if (t->dtype > DTYPE_E4M3 || t->transform > TRANSFORM_TRANSPOSE)
       return FAIL(ERR_FORMAT, "plan tensor %s: dtype %u, transform %u are not known", name, t->dtype, t->transform);
     if (!t->rows || !t->cols || !t->row_count || !t->batches || t->rows > (1u << 24) || t->cols > (1u << 24) ||
-        t->batches > (1u << 16) || (uint64_t)t->row0 + (t->batches - 1ull) * t->row_step + t->row_count > t->rows)
+        t->batches > (1u << 16) || last_row(t, ranks) > t->rows)
       return FAIL(ERR_FORMAT, "plan tensor %s: its slice does not lie inside [%u][%u]", name, t->rows, t->cols);
     if (t->offset % 4 || t->offset > room || plan_tensor_bytes(t) > room - t->offset)
       return FAIL(ERR_FORMAT, "plan tensor %s: its destination does not lie inside the weights region", name);

@@ -87,6 +87,12 @@ static status find_place(const maker *m, const operand *o, const plan_fixup *f, 
                          .page_stride = kind == POINT_KV ? page_stride : 0, .segments = (uint32_t)o->segments, .pairs = o->pairs,
                          .segment_stride = o->segments > 1 ? segment_stride : 0, .segment_bytes = segment_bytes,
                          .pair_row = kind == POINT_PAIRS ? m->pair_row : 0};
+  place->ranks = 1;
+  if (op_of(m)->rank_columns && !o->is_replicated) {
+    place->ranks = m->plan->header->limits.ranks;
+    place->own_bytes = op_times(o->segments, segment_bytes);
+    if (o->segments == 1 && op_of(m)->rank_columns < o->columns) place->own_bytes = op_of(m)->rank_columns * size;
+  }
   uint64_t last = op_times(rows - 1, stride);
   if (kind == POINT_KV) last = op_plus(op_times(m->plan->header->limits.kv_pages - 1ull, page_stride), op_times(PAGE_TOKENS - 1, stride));
   return check_inside(m, region, place->offset, op_plus(last, span));
@@ -109,9 +115,15 @@ static status make_name(maker *m, const operand *o, const char **name) {
 }
 
 static bool is_same_place(const point_place *a, const point_place *b) {
-  return a->rows == b->rows && a->region == b->region && a->offset == b->offset && a->row_stride == b->row_stride &&
+  return a->ranks == b->ranks && a->own_bytes == b->own_bytes && a->rows == b->rows && a->region == b->region &&
+         a->offset == b->offset && a->row_stride == b->row_stride &&
          a->page_stride == b->page_stride && a->segments == b->segments && a->pairs == b->pairs && a->segment_stride == b->segment_stride &&
          a->segment_bytes == b->segment_bytes && a->pair_row == b->pair_row;
+}
+
+/* Of a packed row with the parts of all ranks. */
+static uint64_t whole_bytes(const point_place *place) {
+  return (place->segment_bytes * place->segments + (place->ranks - 1) * place->own_bytes) * place->pairs;
 }
 
 /* Alternatives are adjacent ops, so their points are among the last ones. */
@@ -131,10 +143,11 @@ static status add(maker *m, const operand *o) {
   uint32_t number = find_point(m, name), kernel = op_of(m)->kernel;
   const bool is_attention = !o->gemm && (m->what->is_completed || m->what->completes_prior);
   if (o->gemm) kernel = KERNEL_gemm;
+  else if (m->what->alternative_of) kernel = kernels_find_op(m->what->alternative_of);
   else if (m->what->completes_prior) kernel = kernels_find_op(m->what->prior);
   verbatim_point point = {.name = name, .layer = op_of(m)->layer, .kernel = kernel, .type = point_type_of(o->type),
                           .of_logits = place.rows == POINT_LOGITS,
-                          .count = (uint32_t)(place.segment_bytes * place.segments * place.pairs / number_bytes(point_type_of(o->type)))};
+                          .count = (uint32_t)(whole_bytes(&place) / number_bytes(point_type_of(o->type)))};
   if (number == m->count) {
     m->list[number] = point;
     m->places[number] = place;
@@ -191,6 +204,32 @@ static status add_op(maker *m) {
   return OK;
 }
 
+/* Puts the points into the order that ops state, which is that of their numbers unless an op was moved. */
+static status sort_points(maker *m) {
+  void *memory;
+  TRY(arena_take(m->host, (m->count + 1ull) * sizeof(uint32_t), &memory));
+  uint32_t *place_of = memory;
+  const plan_op *ops = m->plan->ops;
+  for (uint32_t i = 0; i < m->count; i++) place_of[i] = i;
+  for (uint32_t i = 1; i < m->count; i++) {
+    const uint32_t order = ops[m->first_op[i]].point_order;
+    uint32_t to = i;
+    while (to > 0 && ops[m->first_op[to - 1]].point_order > order) to--;
+    if (to == i) continue;
+    const verbatim_point point = m->list[i];
+    const point_place place = m->places[i];
+    const uint32_t op = m->first_op[i];
+    memmove(m->list + to + 1, m->list + to, (i - to) * sizeof *m->list);
+    memmove(m->places + to + 1, m->places + to, (i - to) * sizeof *m->places);
+    memmove(m->first_op + to + 1, m->first_op + to, (i - to) * sizeof *m->first_op);
+    m->list[to] = point, m->places[to] = place, m->first_op[to] = op;
+    for (uint32_t j = 0; j < i; j++) place_of[j] += place_of[j] >= to;
+    place_of[i] = to;
+  }
+  for (uint32_t i = 0; i < m->made; i++) m->of_op[i] = place_of[m->of_op[i]];
+  return OK;
+}
+
 status points_open(points *self, const plan *p, arena *host) {
   maker m = {.plan = p, .host = host, .attention = UINT32_MAX};
   uint64_t most = (uint64_t)OF_ONE_OP_MAX * p->op_count;
@@ -206,6 +245,7 @@ status points_open(points *self, const plan *p, arena *host) {
     TRY(add_op(&m));
   }
   m.first_of_op[p->op_count] = m.made;
+  TRY(sort_points(&m));
   *self = (points){.count = m.count, .list = m.list, .places = m.places, .first_op = m.first_op, .first_of_op = m.first_of_op,
                    .of_op = m.of_op};
   for (uint32_t i = 0; i < m.count; i++) {

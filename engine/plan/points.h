@@ -28,11 +28,13 @@ typedef struct point_place { /* location of its rows: `segments` runs of segment
   uint32_t pairs;            /* POINT_PAIRS: top_k, else 1    */
   uint64_t segment_stride, segment_bytes;
   uint64_t pair_row;         /* POINT_PAIRS: u32 [tokens][top_k], bytes in WORK */
+  uint32_t ranks;            /* that have parts of the row, 1: rank 0 has it all */
+  uint64_t own_bytes;        /* of a packed row, or of a pair's, that each of several ranks has of its own; behind them all have the same */
 } point_place;
 
 typedef struct points {
   uint32_t count;
-  const verbatim_point *list;      /* [count] in the order of computation */
+  const verbatim_point *list;      /* [count] in the order of computation on one rank */
   const point_place *places;       /* [count]                             */
   const uint32_t *first_op;        /* [count] one of the point's alternatives; of an attention the first mla_attn */
   const uint32_t *first_of_op;     /* [op_count + 1]: points of op i are of_op[first_of_op[i] ..] */

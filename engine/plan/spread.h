@@ -6,9 +6,9 @@
 #include "kernels_src/attn/attn_cut.h"
 #include "plan/format.h"
 
-/* attn_may_spread for the attention of the whole plan. Of limits, only chunk_tokens is read. */
-static inline int plan_may_spread(const plan_model *model, const plan_quant *quant, const plan_limits *limits) {
-  const mla_attn_args a = {.heads = model->heads, .kv_lora_rank = model->kv_lora_rank, .rope_dim = model->rope_dim,
+/* attn_may_spread for an attention of so many heads. Of limits, only chunk_tokens is read. */
+static inline int plan_may_spread(const plan_model *model, const plan_quant *quant, const plan_limits *limits, uint32_t heads) {
+  const mla_attn_args a = {.heads = heads, .kv_lora_rank = model->kv_lora_rank, .rope_dim = model->rope_dim,
                            .chunk_tokens = limits->chunk_tokens, .list_max = quant->index_topk};
   return attn_may_spread(&a) != 0;
 }

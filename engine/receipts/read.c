@@ -488,8 +488,11 @@ static status take_kernels(const object *o, receipt_machine *machine) {
 }
 
 static status take_machine_values(const object *o, receipt_machine *machine) {
-  static const char *const keys[] = {"plan", "version", "device", "driver", "nvrtc", "cublaslt", "kernels"};
-  TRY(check_keys(o, keys, ARRAY_LEN(keys)));
+  static const char *const keys[] = {"plan", "version", "device", "driver", "nvrtc", "cublaslt", "kernels", "ranks"};
+  const bool has_ranks = json_object_get(o->json, "ranks") != NULL;
+  TRY(check_keys(o, keys, ARRAY_LEN(keys) - !has_ranks));
+  machine->ranks = 1;
+  if (has_ranks) TRY(take_u32(o, "ranks", 1, UINT32_MAX, &machine->ranks));
   TRY(take_digest(o, "plan", machine->plan_digest));
   TRY(take_text(o, "version", json_object_get(o->json, "version"), &machine->version));
   TRY(take_text(o, "device", json_object_get(o->json, "device"), &machine->device));

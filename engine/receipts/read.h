@@ -25,6 +25,7 @@ typedef struct receipt_head {
 typedef struct receipt_machine { /* as written; not covered by the digest */
   uint8_t plan_digest[DIGEST_BYTES];
   char *version, *device;
+  uint32_t ranks;           /* 1 in a receipt that does not state them */
   uint32_t driver_version, nvrtc_version;
   uint64_t cublaslt_version;
   verbatim_kernel *kernels; /* [kernel_count] */

@@ -66,8 +66,8 @@ static void put_machine(strbuf *to, const verbatim_info *info) {
   put_digest(to, "plan", info->plan_digest);
   strbuf_addf(to, ",\"version\":\"%s\",\"device\":", VERBATIM_VERSION);
   put_string(to, device, strlen(device));
-  strbuf_addf(to, ",\"driver\":%" PRIu32 ",\"nvrtc\":%" PRIu32 ",\"cublaslt\":%" PRIu64 ",\"kernels\":[", info->driver_version,
-      info->nvrtc_version, info->cublaslt_version);
+  strbuf_addf(to, ",\"ranks\":%" PRIu32 ",\"driver\":%" PRIu32 ",\"nvrtc\":%" PRIu32 ",\"cublaslt\":%" PRIu64 ",\"kernels\":[", info->ranks,
+              info->driver_version, info->nvrtc_version, info->cublaslt_version);
   for (uint32_t i = 0; i < info->kernel_count; i++) {
     char text[DIGEST_TEXT_BYTES];
     strbuf_addf(to, "%s[", i ? "," : "");

@@ -69,6 +69,11 @@ bool self_check_is_for_heads(uint32_t index, uint32_t heads) {
   return row.kernel != KERNEL_index_score || self_check_index_score_heads(row.probe->form) == heads;
 }
 
+bool self_check_is_for_tags(uint32_t index, bool has_tags) {
+  const probe_row row = row_at(index);
+  return row.kernel != KERNEL_exchange || self_check_exchange_has_tags(row.probe->form) == has_tags;
+}
+
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch) {
   const probe_row row = row_at(index);
   *launch = (self_check_launch){.probe = row.probe->name, .kernel = row.kernel, .grid_items = {1, 1, 1}};

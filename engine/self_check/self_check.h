@@ -40,6 +40,9 @@ bool self_check_is_for_rows(uint32_t index, uint32_t kv_format, bool lists, bool
 /* Whether a kernel of index_score for this many indexer heads can run it; true for probes of other ops. */
 bool self_check_is_for_heads(uint32_t index, uint32_t heads);
 
+/* Whether a kernel of exchange with tags, or one without, can run it; true for probes of other ops. */
+bool self_check_is_for_tags(uint32_t index, bool has_tags);
+
 /* Writes the probe's image, SELF_CHECK_BYTES aligned to 256 bytes, and its launch; address: of the image on the backend. */
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch);
 

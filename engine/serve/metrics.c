@@ -165,8 +165,22 @@ static void put_build(FILE *to, const serve_metrics_labels *labels) {
   fprintf(to, "process_start_time_seconds %.3f\n", labels->started_at);
 }
 
+static void put_gpus(FILE *to, const serve_metrics_labels *labels) {
+  head(to, "verbatim_ranks", "GPUs that share the work, or what the CPU runs in their place", "gauge");
+  fprintf(to, "verbatim_ranks %" PRIu32 "\n", labels->ranks);
+  for (int which = 0; which < 2 && labels->gpus; which++) {
+    const char *name = which ? "verbatim_gpu_memory_reserved_bytes" : "verbatim_gpu_memory_bytes";
+    head(to, name, which ? "Memory of a GPU that the plan's reservation took" : "Memory of a GPU", "gauge");
+    for (uint32_t i = 0; i < labels->ranks; i++) {
+      const verbatim_gpu *g = &labels->gpus[i];
+      fprintf(to, "%s{gpu=\"%" PRIu32 "\"} %" PRIu64 "\n", name, g->index, which ? g->reserved : g->total);
+    }
+  }
+}
+
 static void put_all(FILE *to, const serve_metrics *self, const serve_metrics_labels *labels) {
   put_build(to, labels);
+  put_gpus(to, labels);
   for (uint32_t i = 0; i < SERVE_GAUGES; i++) {
     head(to, GAUGES[i].name, GAUGES[i].help, "gauge");
     put_name(to, GAUGES[i].name, "", labels);

@@ -56,12 +56,13 @@ static status narrow(const safetensor *tensor, uint8_t *data) {
   return OK;
 }
 
-/* Writes `count` destination rows from row `first` on, counted through all batches. */
-static void fill_rows(const plan_tensor *t, bool widens, const uint8_t *data, uint64_t first, uint64_t count, uint8_t *dest) {
+/* Writes `count` destination rows of a rank from row `first` on, counted through all batches. */
+static void fill_rows(const plan_tensor *t, uint32_t rank, bool widens, const uint8_t *data, uint64_t first, uint64_t count,
+                      uint8_t *dest) {
   uint64_t rows = rows_of_batch(t), source_row_bytes = (uint64_t)t->cols * (widens ? 2 : plan_dtype_bytes(t->dtype));
   while (count > 0) {
     uint64_t batch = first / rows, row = first % rows, part = rows - row < count ? rows - row : count;
-    const uint8_t *batch_data = data + (t->row0 + batch * t->row_step) * source_row_bytes;
+    const uint8_t *batch_data = data + (t->row0 + (uint64_t)rank * t->rank_step + batch * t->row_step) * source_row_bytes;
     if (widens) widen(batch_data + row * source_row_bytes, part * t->cols, dest);
     else if (t->transform == TRANSFORM_COPY) memcpy(dest, batch_data + row * source_row_bytes, part * source_row_bytes);
     else transpose(t, batch_data, row, part, dest);
@@ -87,28 +88,28 @@ static bool is_copied_whole(const weights_reader *self, const weights_source *s)
   const plan_tensor *t = &self->match->plan->tensors[s->first_use];
   bool is_alone = self->match->next_use[s->first_use] == MATCH_NONE;
   if (weights_match_is_widened(t, s->tensor) || weights_match_is_narrowed(t, s->tensor)) return false;
-  return is_alone && t->transform == TRANSFORM_COPY && t->batches == 1 && t->row_count == t->rows;
+  return is_alone && self->target->ranks == 1 && t->transform == TRANSFORM_COPY && t->batches == 1 && t->row_count == t->rows;
 }
 
 static status load_whole(const weights_reader *self, const weights_source *s, digest_state *state) {
-  uint64_t address = self->target->address + self->match->plan->tensors[s->first_use].offset, bytes = s->tensor->bytes;
-  if (!self->target->room.device) return read_digested(self, s, 0, (uint8_t *)(uintptr_t)address, bytes, state);
+  uint64_t address = self->target->address[0] + self->match->plan->tensors[s->first_use].offset, bytes = s->tensor->bytes;
+  if (!self->target->room.device[0].device) return read_digested(self, s, 0, (uint8_t *)(uintptr_t)address, bytes, state);
   uint64_t slot_bytes = self->target->room.slot_bytes;
   for (uint64_t at = 0; at < bytes; at += slot_bytes) {
     uint64_t part = bytes - at < slot_bytes ? bytes - at : slot_bytes;
     uint8_t *slot = staging_take(self->ring);
     status result = read_digested(self, s, at, slot, part, state);
-    staging_put(self->ring, slot, address + at, result == OK ? part : 0);
+    staging_put(self->ring, slot, 0, address + at, result == OK ? part : 0);
     TRY(result);
   }
   return OK;
 }
 
-static status load_use(const weights_reader *self, const plan_tensor *t, const weights_source *s, const uint8_t *data) {
-  uint64_t rows = rows_of_batch(t) * t->batches, row_bytes = bytes_of_row(t), address = self->target->address + t->offset;
+static status load_rank(const weights_reader *self, const plan_tensor *t, const weights_source *s, const uint8_t *data, uint32_t rank) {
+  uint64_t rows = rows_of_batch(t) * t->batches, row_bytes = bytes_of_row(t), address = self->target->address[rank] + t->offset;
   bool widens = weights_match_is_widened(t, s->tensor);
-  if (!self->target->room.device) {
-    fill_rows(t, widens, data, 0, rows, (uint8_t *)(uintptr_t)address);
+  if (!self->target->room.device[0].device) {
+    fill_rows(t, rank, widens, data, 0, rows, (uint8_t *)(uintptr_t)address);
     return OK;
   }
   uint64_t slot_rows = self->target->room.slot_bytes / row_bytes;
@@ -117,9 +118,14 @@ static status load_use(const weights_reader *self, const plan_tensor *t, const w
   for (uint64_t first = 0; first < rows; first += slot_rows) {
     uint64_t count = rows - first < slot_rows ? rows - first : slot_rows;
     uint8_t *slot = staging_take(self->ring);
-    fill_rows(t, widens, data, first, count, slot);
-    staging_put(self->ring, slot, address + first * row_bytes, count * row_bytes);
+    fill_rows(t, rank, widens, data, first, count, slot);
+    staging_put(self->ring, slot, rank, address + first * row_bytes, count * row_bytes);
   }
+  return OK;
+}
+
+static status load_use(const weights_reader *self, const plan_tensor *t, const weights_source *s, const uint8_t *data) {
+  for (uint32_t rank = 0; rank < self->target->ranks; rank++) TRY(load_rank(self, t, s, data, rank));
   return OK;
 }
 

@@ -84,7 +84,7 @@ static void load_sources(worker *me, bool reports) {
 static void *run_thread(void *argument) {
   worker *me = argument;
   load_sources(me, false);
-  if (me->loader->target->room.device) staging_leave(&me->loader->ring);
+  if (me->loader->target->room.device[0].device) staging_leave(&me->loader->ring);
   return NULL;
 }
 
@@ -105,7 +105,7 @@ static status first_failure(const worker *workers, uint32_t count) {
 static status load_all(loader *self, uint32_t *threads) {
   worker workers[WEIGHTS_THREADS_MAX];
   pthread_t ids[WEIGHTS_THREADS_MAX];
-  bool is_gpu = self->target->room.device != NULL;
+  bool is_gpu = self->target->room.device[0].device != NULL;
   uint32_t wanted = self->target->threads ? min_u32(self->target->threads, WEIGHTS_THREADS_MAX) : staging_fillers();
   uint32_t first = is_gpu ? 0 : 1, count = first;
   for (uint32_t i = 0; i < wanted; i++) workers[i] = (worker){.loader = self, .failed_at = MATCH_NONE};
@@ -149,7 +149,9 @@ static status load(loader *self, weights_report *report) {
   TRY(sort_sources(self));
   for (uint32_t i = 0; i < match->source_count; i++) made.source_bytes += match->sources[i].tensor->bytes;
   if (self->visit) self->total_bytes = made.source_bytes;
-  else for (uint32_t i = 0; i < match->plan->tensor_count; i++) self->total_bytes += plan_tensor_bytes(&match->plan->tensors[i]);
+  const uint64_t ranks = self->target->ranks;
+  for (uint32_t i = 0; !self->visit && i < match->plan->tensor_count; i++)
+    self->total_bytes += ranks * plan_tensor_bytes(&match->plan->tensors[i]);
   TRY(load_all(self, &made.threads));
   made.digest = combine(match);
   weights_match_report(match, &made);
@@ -179,7 +181,7 @@ status weights_load(const plan *p, const safetensors *set, const weights_target 
 
 status weights_digest(const plan *p, const safetensors *set, uint32_t threads, weights_progress *progress, weights_visit *visit,
                       void *context, weights_report *report) {
-  const weights_target nowhere = {.threads = threads};
+  const weights_target nowhere = {.ranks = 1, .threads = threads};
   loader self = {.target = &nowhere, .progress = progress, .visit = visit, .context = context};
   return run(&self, p, set, report);
 }

@@ -16,9 +16,10 @@
 #define WEIGHTS_THREADS_MAX 32u
 
 typedef struct weights_target { /* location of REGION_WEIGHTS                                 */
-  uint64_t address;             /* of the device, or of the host on the CPU                   */
+  uint32_t ranks;               /* as many as the plan has                                    */
+  uint64_t address[RANKS_MAX];  /* of each rank's device, or of the host on the CPU           */
   uint32_t threads;             /* reading threads, 0: one per core; never changes the result */
-  staging_room room;            /* device null: CPU backend, the rest is unused               */
+  staging_room room;            /* its device null: CPU backend, the rest is unused           */
 } weights_target;
 
 typedef struct weights_report {

@@ -219,5 +219,6 @@ NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;"
 #include "ptx/boxes.cuh"
 #include "ptx/multiply.cuh"
 #include "ptx/numbers.cuh"
+#include "ptx/system.cuh"
 
 #endif

@@ -58,9 +58,10 @@ NUM u64 reduce_sum_block(u64 x, u64 *shared) {
   return reduce_sum_warp(t % 32 < SPEC_THREADS / 32 ? shared[t % 32] : 0);
 }
 
-/* Many threads, one word: adds 1; sets bits. With reduce_take the only atomics: a count and a set have no order. */
+/* Many threads, one word: adds 1; sets bits; adds. With reduce_take the only atomics: counts, sets and integer sums have no order. */
 NUM void reduce_count(u32 *word) { atomicAdd(word, 1u); }
 NUM void reduce_mark(u32 *word, u32 bits) { atomicOr(word, bits); }
+NUM void reduce_add(u64 *word, u64 x) { atomicAdd(word, x); }
 /* A number that no other caller gets. Which one depends on timing: only to deal out work whose results do not depend on who does it. */
 NUM u32 reduce_take(u32 *word) { return atomicAdd(word, 1u); }
 

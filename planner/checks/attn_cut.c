@@ -15,7 +15,7 @@ static void describe(writer *w, const void *args) {
 
 static status values(const reader *r, const void *args) {
   const attn_cut_args *a = args;
-  SAME(heads, r->m->heads);
+  SAME(heads, r->m->heads / r->l->ranks);
   SAME(block_table_stride, r->l->pages_per_seq);
   SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);

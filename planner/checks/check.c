@@ -6,12 +6,13 @@
 #include "attn/attn_cut.h"
 #include "checks/check_access.h"
 #include "checks/check_branches.h"
+#include "checks/check_kernels.h"
+#include "checks/check_ranks.h"
 #include "checks/check_values.h"
 #include "draft.h"
 #include "emit.h"
 #include "engine/plan/format_widen.h"
 
-#define SHARED_BYTES_MAX 232448u /* dynamic shared memory of a block, compute capability 9.0 */
 #define NO_BUFFER UINT32_MAX
 #define ROW_COUNTS_MAX 256u
 #define ARGS_BYTES_MAX 256u
@@ -205,6 +206,8 @@ static uint32_t find_home(const checker *c, const plan_fixup *f, uint32_t op) {
   return home; /* buffers alive together do not overlap, so there is at most one */
 }
 
+static bool are_alternatives(uint32_t kernel, uint32_t next) { return kernel == next || (kernel == OP_rank_norm && next == OP_rmsnorm); }
+
 static status check_op_tables(checker *c, uint32_t index) {
   const plan_op *op = &c->ops[index];
   const char *name = text(c, op->name);
@@ -222,7 +225,7 @@ static status check_op_tables(checker *c, uint32_t index) {
     const plan_op *last = &c->ops[index - 1];
     if ((last->branch == BRANCH_JOIN) != (op->branch == BRANCH_JOIN)) /* else some steps would wait for the side branch and others not */
       return FAIL(ERR_FORMAT, "check: one alternative of op %s joins the side branch, another does not", name);
-    if (last->kernel != op->kernel || last->rows_kind != op->rows_kind ||
+    if (!are_alternatives(last->kernel, op->kernel) || last->rows_kind != op->rows_kind ||
         (last->rows_min <= op->rows_max && op->rows_min <= last->rows_max))
       return FAIL(ERR_FORMAT, "check: the alternatives of op %s overlap", name);
   }
@@ -237,118 +240,16 @@ static status check_op_tables(checker *c, uint32_t index) {
   return OK;
 }
 
-static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char *name) {
-  for (uint32_t i = 0; i < kernel->spec_count; i++)
-    if (strcmp(text(c, c->specs[kernel->first_spec + i].name), name) == 0) return c->specs[kernel->first_spec + i].value;
-  return 0;
-}
-
-static bool is_scaled(const plan_kernel *k) { return k->kernel == OP_fp8_gemm || k->kernel == OP_fp8_moe_gemm; }
-static bool is_of_experts(const plan_kernel *k) { return k->kernel == OP_moe_gemm || k->kernel == OP_fp8_moe_gemm; }
-
-/* Shared memory of a small-M product (kernels_src/gemm/small_m.cuh, small_m_scaled.cuh), or 0 if there is no such tile. */
-static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
-  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
-  uint64_t blocks = spec_of(c, k, "SPEC_K_BLOCKS"), columns = rows < 8 ? 8 : rows;
-  if (n < 8 || n > 64 || n % 8 || (rows != 1 && rows != 8 && rows != 16 && rows != 32) || stages < 2 || stages > 63 ||
-      blocks < 1 || blocks > 16 || k->threads != (k->kernel == OP_qkv_rope ? 256 : 192) || spec_of(c, k, "SPEC_MAPS") != 1)
-    return 0;
-  uint64_t behind = (64 - n) * 128, exchange = (n + 4) * columns * 4, of_experts = ((uint64_t)c->h->model.experts + 1) * 4;
-  return 2048 + align_up(stages * blocks * rows * 128, 1024) + stages * blocks * n * 128 + (behind > exchange ? behind : exchange) +
-         (is_scaled(k) ? stages * blocks * (columns + 4) * 4 : 0) + (is_of_experts(k) ? of_experts : 0);
-}
-
-/* The same for a large-M product of scaled numbers (kernels_src/gemm/large_m_scaled.cuh). */
-static uint64_t many_scaled_bytes(const checker *c, const plan_kernel *k) {
-  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
-  uint64_t cluster = spec_of(c, k, "SPEC_CLUSTER"), below = spec_of(c, k, "SPEC_CLUSTER_ROWS"), multiplying = n * rows > 4096 ? 2 : 1;
-  if ((n != 64 && n != 128) || (rows != 64 && rows != 128 && rows != 256) || stages < 2 || stages > 16 || cluster < 1 || cluster > 2 ||
-      below > cluster || (below != 0) != (k->kernel == OP_fp8_gemm) || spec_of(c, k, "SPEC_DEPTH") != 0 ||
-      k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
-    return 0;
-  uint64_t of_experts = ((uint64_t)c->h->model.experts + 1) * 8;
-  return 1024 + stages * ((n + rows) * 128 + rows * 4 + 16) + multiplying * 8192 + 256 + (is_of_experts(k) ? of_experts : 0);
-}
-
-/* The same for a large-M product (kernels_src/gemm/large_m.cuh). */
-static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
-  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
-  uint64_t cluster = spec_of(c, k, "SPEC_CLUSTER"), below = spec_of(c, k, "SPEC_CLUSTER_ROWS"), depth = spec_of(c, k, "SPEC_DEPTH");
-  uint64_t multiplying = n / 64, beside = cluster / max_u32((uint32_t)below, 1);
-  const uint64_t step = k->kernel == OP_gemm ? 16 : 32;
-  if ((n != 64 && n != 128) || rows < 32 || rows > 256 || rows % step || stages < 2 || stages > 16 || cluster < 1 || cluster > 2 ||
-      below > cluster || (below != 0) != (k->kernel == OP_gemm) || (depth != 0 && depth != 2) || rows / beside % 8 != 0 ||
-      k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
-    return 0;
-  uint64_t of_experts = ((uint64_t)c->h->model.experts + 1) * 8;
-  return 1024 + stages * (depth ? depth : 1) * (n + rows) * 128 + multiplying * 8192 + 256 + (k->kernel == OP_moe_gemm ? of_experts : 0);
-}
-
-/* Checks the kernel's constants and the dynamic shared memory that follows from them. */
-static status check_build(const checker *c, const plan_kernel *k, uint32_t index) {
-  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
-  bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0 && k->kernel != OP_mla_expand;
-  bool may_multiply = k->kernel == OP_qkv_rope || k->kernel == OP_mla_fold;
-  if (k->kernel == OP_gemm || is_of_experts(k) || is_scaled(k) || k->kernel == OP_mla_expand || (may_multiply && is_few)) {
-    shared = is_few ? few_bytes(c, k) : is_scaled(k) ? many_scaled_bytes(c, k) : many_bytes(c, k);
-    if (shared == 0)
-      return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,
-                  (unsigned long long)rows, (unsigned long long)stages, k->threads);
-  }
-  if (k->kernel == OP_mla_fold && is_few && stages * spec_of(c, k, "SPEC_K_BLOCKS") * 64 < c->h->model.kv_lora_rank)
-    return FAIL(ERR_FORMAT, "check: kernel %u does not hold a row of %u columns", index, c->h->model.kv_lora_rank);
-  if (k->kernel == OP_mla_attn) {
-    uint32_t rank = c->h->model.kv_lora_rank, rope = c->h->model.rope_dim;
-    if (spec_of(c, k, "SPEC_KV_LORA_RANK") != rank || spec_of(c, k, "SPEC_ROPE_DIM") != rope)
-      return FAIL(ERR_FORMAT, "check: kernel %u is built for other KV rows than the model's", index);
-    uint64_t of_pass = spec_of(c, k, "SPEC_ROWS"), heads = c->h->model.heads;
-    const uint64_t pair = spec_of(c, k, "SPEC_PAIR"), turns = spec_of(c, k, "SPEC_TURNS"), spread = spec_of(c, k, "SPEC_SPREAD");
-    const bool listed = of_pass == 64 && rank == 512 && rope == 64 && spec_of(c, k, "SPEC_LISTS") == 1;
-    const bool narrow = (of_pass == 8 || of_pass == 16 || of_pass == 32) && of_pass >= heads && !pair && !turns && !spread;
-    const bool by_turns = listed && turns == 1 && !pair && !spread, paired = pair == 2 && of_pass == 64 && !turns && !spread;
-    const bool is_spread = listed && (spread == 8 || spread == 16 || spread == ATTN_SPREAD_MOST) && !pair && !turns;
-    const uint32_t threads = by_turns ? ATTN_TURN_THREADS(spec_of(c, k, "SPEC_KV_FORMAT")) : 512;
-    if (!spec_of(c, k, "SPEC_MAPS") || k->threads != threads || !(narrow || paired || by_turns || is_spread))
-      return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
-    shared = ATTN_SHARED_BYTES((uint32_t)of_pass);
-  }
-  if (k->kernel == OP_sample) shared = SAMPLE_PART_BYTES(c->h->model.vocab);
-  if (k->kernel == OP_mla_prefill) {
-    uint64_t nope = c->h->model.nope_dim, rope = c->h->model.rope_dim, v = c->h->model.v_dim, boxes = nope / 64 + div_up(rope, 64);
-    if (spec_of(c, k, "SPEC_NOPE_DIM") != nope || spec_of(c, k, "SPEC_ROPE_DIM") != rope || spec_of(c, k, "SPEC_V_DIM") != v ||
-        stages < 2 || stages > 8 || k->threads != 384 || spec_of(c, k, "SPEC_MAPS") != 1)
-      return FAIL(ERR_FORMAT, "check: kernel %u is built for other rows than the model's", index);
-    shared = 2048 + 2 * boxes * 8192 + stages * (v <= 128 ? 2 : 1) * (boxes + v / 64) * 8192;
-  }
-  if (k->kernel == OP_index_score) {
-    uint64_t heads = spec_of(c, k, "SPEC_HEADS"), pages = spec_of(c, k, "SPEC_PAGES");
-    bool is_ring = (pages == 1 || pages == 2) && (stages == 2 || stages == 4 || stages == 8) && stages * pages <= 8;
-    if ((heads != 16 && heads != 32 && heads != 64) || k->threads != 640 || !is_ring || spec_of(c, k, "SPEC_MAPS") != 1)
-      return FAIL(ERR_FORMAT, "check: kernel %u takes %llu heads in %llu stages of %llu pages by %u threads", index,
-                  (unsigned long long)heads, (unsigned long long)stages, (unsigned long long)pages, k->threads);
-    shared = 1536 + 2 * (4 * 16384 + 2048) + stages * pages * 9216;
-  }
-  if (k->kernel == OP_index_topk) shared = 4 * (uint64_t)spec_of(c, k, "SPEC_HELD");
-  if (k->shared_bytes != shared)
-    return FAIL(ERR_FORMAT, "check: kernel %u asks for %u bytes of shared memory and uses %llu", index, k->shared_bytes,
-                (unsigned long long)shared);
-  return OK;
-}
-
-static status check_kernels(const checker *c) {
-  for (uint32_t i = 0; i < c->h->kernels.count; i++) {
-    const plan_kernel *k = &c->kernels[i];
-    if ((uint64_t)k->first_spec + k->spec_count > c->h->specs.count) return FAIL(ERR_FORMAT, "check: kernel %u has no constants", i);
-    if (k->threads < 32 || k->threads > 1024 || k->threads % 32 != 0 || spec_of(c, k, "SPEC_THREADS") != k->threads)
-      return FAIL(ERR_FORMAT, "check: kernel %u has blocks of %u threads, constant %u", i, k->threads, spec_of(c, k, "SPEC_THREADS"));
-    if (k->shared_bytes > SHARED_BYTES_MAX)
-      return FAIL(ERR_FORMAT, "check: kernel %u wants %u bytes of shared memory, at most %u", i, k->shared_bytes, SHARED_BYTES_MAX);
-    TRY(check_build(c, k, i));
-  }
-  return OK;
-}
-
 /* === Launches =========================================================================================================== */
+
+static kernels_plan kernels_of(const checker *c) {
+  return (kernels_plan){.header = c->h, .kernels = c->kernels, .specs = c->specs, .strings = c->strings};
+}
+
+static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char *name) {
+  const kernels_plan p = kernels_of(c);
+  return check_kernels_spec(&p, kernel, name);
+}
 
 static uint64_t extent(plan_dim d, uint64_t rows) {
   uint64_t blocks = d.constant + (d.rows_div ? (rows * d.rows_mul + d.rows_div - 1) / d.rows_div : 0);
@@ -392,6 +293,8 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
       return (wanted_grid){((const qkv_rope_args *)args)->absorbs ? 1 : rows, 1, 1, true};
     case OP_index_qk: return (wanted_grid){div_up(rows * (((const index_qk_args *)args)->heads + 1ull), INDEX_QK_ROWS), 1, 1, false};
     case OP_index_topk: return (wanted_grid){1, ROW_BLOCKS, 1, false}; /* clusters share the rows */
+    case OP_moe_fold: return (wanted_grid){rows, div_up(((const moe_fold_args *)args)->columns, MOE_FOLD_COLUMNS), 1, false};
+    case OP_exchange: return (wanted_grid){1, 1, 1, false};
     case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1, false};
     case OP_sample:
     case OP_row_digest: return (wanted_grid){rows, ROW_BLOCKS, 1, false};
@@ -432,6 +335,19 @@ static status check_product(const checker *c, const plan_op *op, const void *arg
   return FAIL(ERR_FORMAT, "check: op %s: its kernel is for another number of products", text(c, op->name));
 }
 
+/* Words with tags must fit into the inbox. Blocks of an exchange have one flag each, those of a norm wait for others that must run. */
+static status check_exchange(const checker *c, const plan_op *op, const void *args, uint64_t rows) {
+  const exchange_args *a = args;
+  const rank_norm_args *norm = args;
+  uint64_t bytes = 0;
+  if (op->kernel == OP_rank_norm && (extent(op->grid[0], rows) > RANK_NORM_ROWS_MAX || rows * norm->part > EXCHANGE_TAGGED_BYTES / 4))
+    return FAIL(ERR_FORMAT, "check: op %s: more bytes or blocks than its kernel exchanges", text(c, op->name));
+  for (uint32_t t = 0; op->kernel == OP_exchange && t < EXCHANGE_TABLES; t++) bytes += rows * a->rows_mul[t] * a->part_bytes[t];
+  bool fits = bytes <= EXCHANGE_TAGGED_BYTES || !spec_of(c, &c->kernels[op->variant], "SPEC_TAGGED");
+  if (op->kernel != OP_exchange || (fits && extent(op->grid[0], rows) <= EXCHANGE_BLOCKS_MAX)) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: more bytes or blocks than its kernel exchanges", text(c, op->name));
+}
+
 static status check_gather(const checker *c, const plan_op *op, const void *args) {
   const moe_gemm_args *plain = args;
   const fp8_moe_gemm_args *scaled = args;
@@ -454,13 +370,19 @@ static status check_cache(const checker *c, const plan_op *op, const void *args)
   return FAIL(ERR_FORMAT, "check: op %s: its kernel reads KV rows of another format, or of other tokens", text(c, op->name));
 }
 
-/* The rmsnorm form for few rows keeps a whole row in registers, in full vectors. */
+/* rank_norm and the form of rmsnorm for few rows keep a whole row in registers, in full vectors. */
 static status check_row(const checker *c, const plan_op *op, const void *args) {
   const rmsnorm_args *a = args;
+  const rank_norm_args *of_ranks = args;
   const plan_kernel *k = &c->kernels[op->variant];
-  if (op->kernel != OP_rmsnorm || k->threads == 256) return OK;
-  if ((a->dim | a->x_stride | a->y_stride) % 4 == 0 && a->dim <= 4ull * k->threads * spec_of(c, k, "SPEC_HELD")) return OK;
-  return FAIL(ERR_FORMAT, "check: op %s: its kernel does not keep a row of %u columns", text(c, op->name), a->dim);
+  const bool is_of_ranks = op->kernel == OP_rank_norm;
+  if (!is_of_ranks && (op->kernel != OP_rmsnorm || k->threads == 256)) return OK;
+  const uint32_t dim = is_of_ranks ? of_ranks->dim : a->dim, strides = is_of_ranks ? of_ranks->y_stride : a->x_stride | a->y_stride;
+  const uint64_t held = spec_of(c, k, "SPEC_HELD");
+  if (is_of_ranks && (k->threads != 512 || (held != 1 && held != 2 && held != 4)))
+    return FAIL(ERR_FORMAT, "check: op %s: its kernel has %u threads with %u vectors", text(c, op->name), k->threads, (uint32_t)held);
+  if ((dim | strides) % 4 == 0 && dim <= 4 * k->threads * held) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: its kernel does not keep a row of %u columns", text(c, op->name), dim);
 }
 
 /* attn_cut numbers the partial results; the other ops have the same number. */
@@ -588,8 +510,10 @@ static status touch_kv(checker *c, const plan_op *op, const check_access *a, uin
   return OK;
 }
 
-static status touch(checker *c, const plan_op *op, const check_access *a) {
+static status touch(checker *c, const plan_op *op, check_access *a) {
   const char *name = text(c, op->name);
+  const plan_fixup *like = a->type == TYPE_AS_WRITTEN ? find_fixup(c, op, a->type_of) : NULL; /* an op that only moves bytes */
+  if (like) a->type = c->states[c->homes[like - c->fixups]].type;
   const plan_fixup *f = find_fixup(c, op, a->args_offset);
   if (!f && (a->is_optional || a->must_be_null)) return OK;
   if (!f || a->must_be_null)
@@ -612,7 +536,14 @@ static status touch(checker *c, const plan_op *op, const check_access *a) {
   return a->region == REGION_WORK ? touch_work(c, op, home, a, base) : OK;
 }
 
-/* Checks that the op does not write what it reads or writes elsewhere; rmsnorm may add in place. */
+/* Norms may add in place. */
+static bool is_in_place(const plan_op *op, const check_access *out, const check_access *in) {
+  if (op->kernel == OP_rank_norm)
+    return out->args_offset == offsetof(rank_norm_args, x_out) && in->args_offset == offsetof(rank_norm_args, x);
+  return op->kernel == OP_rmsnorm && out->args_offset == offsetof(rmsnorm_args, x_out) && in->args_offset == offsetof(rmsnorm_args, x);
+}
+
+/* Checks that the op does not write what it reads or writes elsewhere. */
 static status check_apart(const checker *c, const plan_op *op, const check_access *accesses, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
     const check_access *a = &accesses[i];
@@ -620,18 +551,24 @@ static status check_apart(const checker *c, const plan_op *op, const check_acces
     for (uint32_t j = 0; j < count && a->is_write && f; j++) {
       const plan_fixup *g = find_fixup(c, op, accesses[j].args_offset);
       if (i == j || !g || f == g || f->region != g->region) continue;
-      bool is_in_place = op->kernel == OP_rmsnorm && a->args_offset == offsetof(rmsnorm_args, x_out) &&
-                         accesses[j].args_offset == offsetof(rmsnorm_args, x) && f->offset == g->offset;
+      const bool may_overlap = is_in_place(op, a, &accesses[j]) && f->offset == g->offset;
       bool is_apart = f->offset + check_access_extent(a) <= g->offset || g->offset + check_access_extent(&accesses[j]) <= f->offset;
-      if (!is_apart && !is_in_place) return FAIL(ERR_FORMAT, "check: op %s writes over what it uses", text(c, op->name));
+      if (!is_apart && !may_overlap) return FAIL(ERR_FORMAT, "check: op %s writes over what it uses", text(c, op->name));
     }
   }
   return OK;
 }
 
 typedef struct outcome { /* what a simulated step has produced */
-  uint32_t tokens, digests;
+  uint32_t tokens, digests, of_x, of_heads;
 } outcome;
+
+static void count_digest(const plan_op *op, const checker *c, outcome *done) {
+  row_digest_args a;
+  memcpy(&a, c->bytes + c->h->args.offset + op->args_offset, sizeof a);
+  uint32_t *const counts[] = {&done->digests, &done->of_x, &done->of_heads};
+  if (a.of_ranks < ARRAY_LEN(counts)) ++*counts[a.of_ranks];
+}
 
 static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows step, outcome *done) {
   uint64_t args[ARGS_BYTES_MAX / 8] = {0};
@@ -643,6 +580,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   TRY(check_gather(c, op, args));
   TRY(check_cache(c, op, args));
   TRY(check_product(c, op, args));
+  TRY(check_exchange(c, op, args, rows));
   step.blocks = (uint32_t)extent(op->grid[0], rows);
   step.is_prompt = op->rows_kind == ROWS_PROMPT;
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &c->h->limits, &step, accesses);
@@ -661,7 +599,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   TRY(check_slots(c, op, args));
   TRY(check_scores(c, op, args));
   done->tokens += op->kernel == OP_sample;
-  done->digests += op->kernel == OP_row_digest;
+  if (op->kernel == OP_row_digest) count_digest(op, c, done);
   return OK;
 }
 
@@ -683,7 +621,8 @@ static status run_step(checker *c, uint32_t tokens, uint32_t decode, uint32_t lo
     if (!c->kv_written[i] || c->keys_written[i] != (c->h->quant.index_heads != 0 && lists_layer(c, i) == i))
       return FAIL(ERR_FORMAT, "check: no op writes KV rows or keys of layer %u in a step of %u tokens", i, tokens);
   uint32_t heads = logits > 0;
-  if (done.tokens != heads || done.digests != heads)
+  const bool has_ranks = c->h->limits.ranks > 1;
+  if (done.tokens != heads || done.digests != heads || done.of_x != has_ranks || done.of_heads != (has_ranks ? heads : 0))
     return FAIL(ERR_FORMAT, "check: a step of %u tokens and %u logits rows leaves something out", tokens, logits);
   return OK;
 }
@@ -754,9 +693,12 @@ static status check_all(checker *c) {
     return FAIL(ERR_LIMIT, "check: %u buffers and %u pointers are more than a plan can need", c->h->buffers.count, c->h->fixups.count);
   TRY(check_buffers(c));
   TRY(check_tensors(c));
-  TRY(check_kernels(c));
+  const kernels_plan kernels = kernels_of(c);
+  TRY(check_kernels(&kernels));
   for (uint32_t i = 0; i < c->h->ops.count; i++) TRY(check_op_tables(c, i));
   TRY(check_steps(c));
+  TRY(check_ranks(&(ranks_plan){.header = c->h, .tensors = c->tensors, .ops = c->ops, .fixups = c->fixups, .buffers = c->buffers,
+                                .homes = c->homes, .args = c->bytes + c->h->args.offset, .strings = c->strings}));
   return check_branches(&(branches_plan){.header = c->h, .ops = c->ops, .fixups = c->fixups, .buffers = c->buffers, .homes = c->homes,
                                          .args = c->bytes + c->h->args.offset, .strings = c->strings});
 }

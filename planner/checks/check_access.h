@@ -13,7 +13,8 @@
 enum check_type {
   TYPE_BF16, TYPE_F32, TYPE_E4M3, TYPE_STRUCT,
   TYPE_TOPK_ID, TYPE_EXPERT_FIRST, TYPE_ROW_TOKEN, TYPE_PAIR_ROW, TYPE_COUNTS, TYPE_PIECES, TYPE_PARTS, TYPE_LISTS, TYPE_INDEX_PAGES,
-  TYPE_PAGE_TABLE
+  TYPE_PAGE_TABLE,
+  TYPE_AS_WRITTEN /* whatever the buffer of the pointer `type_of` holds */
 };
 
 /* rows x batches runs of run_bytes: run (r, b) starts at pointer + start + (first_row + r) * row_stride + b * batch_stride. */
@@ -25,7 +26,7 @@ typedef struct check_access {
   uint32_t io;          /* offset in plan_io of the place it must point to, or CHECK_ACCESS_ANY_IO */
   uint32_t is_optional; /* the pointer may be NULL */
   uint32_t must_be_null;
-  uint32_t pad;
+  uint32_t type_of;     /* TYPE_AS_WRITTEN: offset of a pointer in the argument struct */
   uint64_t start, first_row, rows, row_stride, batches, batch_stride, run_bytes;
 } check_access;
 

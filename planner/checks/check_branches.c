@@ -5,9 +5,11 @@
 #include "checks/check_access.h"
 #include "draft.h"
 
-typedef struct window { /* ops first .. join - 1, and the op that joins */
-  uint32_t first, join;
+typedef struct window { /* ops first .. join - 1, and the op that joins, in steps of low to high rows */
+  uint32_t first, join, low, high;
 } window;
+
+static bool is_in(window w, const plan_op *op) { return op->rows_min <= w.high && op->rows_max >= w.low; }
 
 /* Whether the op writes through the pointer at args_offset, at its largest row count. */
 static bool is_written(const branches_plan *p, const plan_op *op, uint32_t args_offset) {
@@ -34,7 +36,7 @@ static status check_pointer(const branches_plan *p, window w, const plan_op *op,
     return FAIL(ERR_FORMAT, "check: %s is not alive while op %s may run", p->strings + b->name, name_of(p, op));
   for (uint32_t i = w.first; i < w.join; i++) {
     const plan_op *other = &p->ops[i];
-    if ((other->branch == BRANCH_SIDE) == (op->branch == BRANCH_SIDE)) continue;
+    if ((other->branch == BRANCH_SIDE) == (op->branch == BRANCH_SIDE) || !is_in(w, other)) continue;
     for (uint32_t j = 0; j < other->fixup_count; j++) {
       const plan_fixup *g = &p->fixups[other->first_fixup + j];
       if (p->homes[other->first_fixup + j] != home) continue;
@@ -56,8 +58,10 @@ static status check_regions(const branches_plan *p, const plan_op *op) {
 }
 
 static status check_window(const branches_plan *p, window w) {
-  for (uint32_t i = w.first; i < w.join; i++)
-    for (uint32_t j = 0; j < p->ops[i].fixup_count; j++) TRY(check_pointer(p, w, &p->ops[i], &p->fixups[p->ops[i].first_fixup + j]));
+  for (uint32_t i = w.first; i < w.join; i++) {
+    const plan_op *op = &p->ops[i];
+    for (uint32_t j = 0; j < op->fixup_count && is_in(w, op); j++) TRY(check_pointer(p, w, op, &p->fixups[op->first_fixup + j]));
+  }
   return OK;
 }
 
@@ -94,25 +98,58 @@ static const plan_op *op_before(const branches_plan *p, const plan_op *op, uint3
 
 static bool multiplies_experts(const plan_op *op) { return op && (op->kernel == OP_moe_gemm || op->kernel == OP_fp8_moe_gemm); }
 
-/* A norm that adds up the experts' results reads the routing before it waits. The routing is complete by then: the product before the norm
- * may start once the experts' first product has waited for the routing, and the norm once that product has started. If the rows between the
- * products become e4m3, the second product starts later still. */
+static bool is_between(uint32_t kernel) {
+  return kernel == OP_act_quant || kernel == OP_exchange || kernel == OP_gemm || kernel == OP_fp8_gemm;
+}
+
+/* The last product of experts before this op in steps of this many rows. Between the two may be other products, and what moves or rounds
+ * rows: these start after it and before this op. */
+static const plan_op *experts_before(const branches_plan *p, const plan_op *op, uint32_t rows) {
+  const plan_op *other = op_before(p, op, rows);
+  while (other && is_between(other->kernel)) other = op_before(p, other, rows);
+  return multiplies_experts(other) ? other : NULL;
+}
+
+static bool adds_experts(const branches_plan *p, const plan_op *op) {
+  if (op->kernel == OP_rank_norm) return has_pointer(p, op, offsetof(rank_norm_args, experts));
+  return op->kernel == OP_moe_fold || (op->kernel == OP_rmsnorm && has_pointer(p, op, offsetof(rmsnorm_args, experts)));
+}
+
+/* An op that adds up the experts' results reads the routing before it waits. The routing is complete by then: the op after the experts'
+ * first product may start once that product has waited for the routing, their second product not before that op, and this one after
+ * both. */
 static status check_routing(const branches_plan *p, const plan_op *op) {
-  if (op->kernel != OP_rmsnorm || !has_pointer(p, op, offsetof(rmsnorm_args, experts))) return OK;
+  if (!adds_experts(p, op)) return OK;
   for (const plan_op *from = p->ops; from <= op; from++) { /* of the ops before, some may be replaced by others from these rows on */
     const uint32_t rows = from->rows_min;
     if (rows < op->rows_min || rows > op->rows_max) continue;
-    const plan_op *second = op_before(p, op, rows), *first = second ? op_before(p, second, rows) : NULL;
-    if (first && first->kernel == OP_act_quant) first = op_before(p, first, rows);
-    if (!multiplies_experts(first) || !multiplies_experts(second))
-      return FAIL(ERR_FORMAT, "check: op %s reads the routing early, which only both products of the experts right before it allow",
+    const plan_op *second = experts_before(p, op, rows);
+    if (!second || !experts_before(p, second, rows))
+      return FAIL(ERR_FORMAT, "check: op %s reads the routing early, which only both products of the experts before it allow",
                   name_of(p, op));
   }
   return OK;
 }
 
+/* Op i joins: for the row counts of `open` that it is for, the window ends, and `open` becomes the others. Alternatives that follow each
+ * other all wait where the first of them does. */
+static status close_window(const branches_plan *p, uint32_t i, window *open) {
+  const plan_op *op = &p->ops[i];
+  window w = *open;
+  if (!is_in(w, op)) return OK;
+  w.low = max_u32(w.low, op->rows_min);
+  w.high = min_u32(w.high, op->rows_max);
+  for (w.join = i; w.join > w.first && p->ops[w.join - 1].branch == BRANCH_JOIN && !is_in(w, &p->ops[w.join - 1]);) w.join--;
+  TRY(check_window(p, w));
+  if (w.low == open->low) open->low = w.high + 1;
+  else if (w.high == open->high) open->high = w.low - 1;
+  else return FAIL(ERR_FORMAT, "check: op %s joins the side branch for some rows, and nothing did for more or for fewer", name_of(p, op));
+  return OK;
+}
+
 status check_branches(const branches_plan *p) {
   uint32_t count = p->header->ops.count, first = UINT32_MAX;
+  window open = {0};
   const plan_op *before = NULL;
   for (uint32_t i = 0; i < count; i++) TRY(check_routing(p, &p->ops[i]));
   for (uint32_t i = 0; i < count; i++) {
@@ -122,13 +159,14 @@ status check_branches(const branches_plan *p) {
       first = i;
       before = NULL;
     }
+    if (op->branch == BRANCH_SIDE) open = (window){.first = first, .low = 1, .high = p->header->limits.max_batch_tokens};
     TRY(check_order(p, first == UINT32_MAX ? NULL : before, op));
     if (op->rows_min < BRANCH_ROWS_MIN) before = op;
     if (first != UINT32_MAX && op->rows_kind != ROWS_TOKENS)
       return FAIL(ERR_FORMAT, "check: op %s is no op of every step, and another branch runs beside it", name_of(p, op));
     if (op->branch != BRANCH_JOIN || first == UINT32_MAX) continue;
-    TRY(check_window(p, (window){first, i}));
-    first = UINT32_MAX;
+    TRY(close_window(p, i, &open));
+    if (open.low > open.high) first = UINT32_MAX;
   }
   if (first != UINT32_MAX) return FAIL(ERR_FORMAT, "check: op %s of the side branch is never waited for", name_of(p, &p->ops[first]));
   return OK;

@@ -1,10 +1,10 @@
 /* check_branches.h - checks that ops of a plan that may run concurrently do not interfere. Part of check.h.
  *
- * A window runs from the first op of the side branch to the op that joins. Every work buffer that an op in it uses must be alive during the
- * whole window, so that no two of them share bytes (check.c tests that for buffers alive together), and a buffer that one branch writes
- * must not be used by the other. In steps without branches an op may start during the op before it if that is of the other branch in the
- * same window, and it lets the next op start only when everything before it is complete (enum op_order). A norm that reads the routing
- * before it waits comes directly after the experts' products. Read next: check.c. */
+ * A window runs from the first op of the side branch to the op that joins, which may be another one for other row counts. Every work
+ * buffer that an op in it uses must be alive during the whole window, so that no two of them share bytes (check.c tests that for buffers
+ * alive together), and a buffer that one branch writes must not be used by the other. In steps without branches an op may start during the
+ * op before it if that is of the other branch in the same window, and it lets the next op start only when everything before it is complete
+ * (enum op_order). A norm that reads the routing before it waits comes directly after the experts' products. Read next: check.c. */
 #ifndef VERBATIM_CHECK_BRANCHES_H
 #define VERBATIM_CHECK_BRANCHES_H
 #include "engine/base/base.h"

@@ -46,6 +46,8 @@ status check_values_header(const plan_header *h) {
   TRY(in_range("kv_pages", l->kv_pages, 0, KV_PAGES_MAX));
   TRY(in_range("vocab", m->vocab, 1, VOCAB_MAX));
   TRY(in_range("heads", m->heads, 1, HEADS_MAX));
+  TRY(in_range("ranks", l->ranks, 1, RANKS_MAX));
+  TRY(in_range("heads % ranks", m->heads % l->ranks, 0, 0));
   TRY(in_range("kv_lora_rank", m->kv_lora_rank, 1, KV_LORA_RANK_MAX));
   TRY(in_range("rope_dim", m->rope_dim, 2, ROPE_DIM_MAX));
   TRY(in_range("rope_half_split", m->rope_half_split, 0, 1));
@@ -63,7 +65,8 @@ status check_values_header(const plan_header *h) {
   const bool has_narrow_rows = h->quant.kv_format != KV_BF16;
   TRY(in_range("expand_pages", l->expand_pages, l->parity, (l->parity || has_narrow_rows) * (LENGTH_MAX / PAGE_TOKENS)));
   if (l->parity == PARITY_FAST_PREFILL) TRY(in_range("nope_dim + rope_dim", (uint64_t)m->nope_dim + m->rope_dim, 64 + 2, 512 + 64));
-  uint32_t tokens = h->quant.index_heads ? 1 : max_u32(1, 64 / m->heads); /* a list is of one token; else 64 rows: tokens times heads */
+  /* A list is of one token; else 64 rows: tokens times heads. */
+  uint32_t tokens = h->quant.index_heads ? 1 : max_u32(1, 64 / (m->heads / l->ranks));
   return in_range("attn_tile_tokens", l->attn_tile_tokens, 1, tokens);
 }
 

@@ -13,7 +13,7 @@ static void describe(writer *w, const void *args) {
 
 static status values(const reader *r, const void *args) {
   const mla_expand_args *a = args;
-  SAME(n, (uint64_t)r->m->heads * (r->m->nope_dim + r->m->v_dim));
+  SAME(n, (uint64_t)(r->m->heads / r->l->ranks) * (r->m->nope_dim + r->m->v_dim));
   SAME(kv_lora_rank, r->m->kv_lora_rank);
   SAME(rope_dim, r->m->rope_dim);
   SAME(block_table_stride, r->l->pages_per_seq);

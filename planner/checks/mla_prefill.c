@@ -18,7 +18,7 @@ static void describe(writer *w, const void *args) {
 
 static status values(const reader *r, const void *args) {
   const mla_prefill_args *a = args;
-  SAME(heads, r->m->heads);
+  SAME(heads, r->m->heads / r->l->ranks);
   SAME(nope_dim, r->m->nope_dim);
   SAME(rope_dim, r->m->rope_dim);
   SAME(v_dim, r->m->v_dim);

@@ -209,6 +209,7 @@ gpu_counters __wrap_gpu_count(const gpu *self);
 status __wrap_gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes);
 void __wrap_gpu_bind(gpu *self);
 void __wrap_gpu_unbind(gpu *self);
+void __wrap_gpu_select(gpu *self);
 void __wrap_gpu_on_fault(gpu *self, gpu_fault_hook *hook, void *context);
 void __wrap_gpu_freeze(gpu *self);
 uint64_t __wrap_gpu_reserved_bytes(const gpu *self);
@@ -271,6 +272,11 @@ void __wrap_gpu_unbind(gpu *self) {
   (void)self;
   ASSERT(it.is_bound);
   it.is_bound = false;
+}
+
+void __wrap_gpu_select(gpu *self) {
+  (void)self;
+  ASSERT(it.is_bound);
 }
 
 void __wrap_gpu_on_fault(gpu *self, gpu_fault_hook *hook, void *context) { (void)self, (void)hook, (void)context; }

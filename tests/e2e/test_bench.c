@@ -82,6 +82,31 @@ static void experts_of_e4m3_count(void **state) {
                 "== 3 and f['experts gate_up 1'] == f['experts down 1']\"");
 }
 
+/* Every op of a rank counts once: what it reads of its own weights, and what it sends. Bytes in memory and FLOPs cost nothing here. */
+static void a_rank_is_measured(void **state) {
+  (void)state;
+  expect(0, "", "printf 'max-num-seqs: 8\nmax-num-batched-tokens: 100\nmax-model-len: 512\nkv_pages: 64\n' > r && "
+                "$V plan $TINY --config r --tensor-parallel-size 2 -o two --quiet && "
+                "$V bench two --device cpu --quiet --rows 1,70 --context 100 --gb-per-s 1e9 --tflop-per-s 1e6 --link-gb-per-s 10 "
+                "--json two.json > table");
+  expect(0, "gpu_count    2", "cat table");
+  expect(0, "GB/s to other GPUs", "cat table");
+  expect(0, "exchanges us  of it", "cat table");
+  expect(0, "", "j two.json \"s = {(x['op'], x['rows'], x['instances']): x['cost']['sent_bytes'] / x['rows'] for x in o "
+                "if x['kernel'] in ('exchange', 'rank_norm')}; assert s['attn_value exchange', 1, 4] == 256 and "
+                "s['gate_up exchange', 70, 1] == 384 and s['logits exchange', 1, 1] == 1536 and s['post_norm', 1, 4] == 384 and "
+                "s['experts gate_up exchange', 70, 3] == 192\"");
+  expect(0, "", "j two.json \"t = [x for x in o if x['cost']['sent_bytes']]; assert len(t) >= 12 and all(abs(x['floor_us'] * 1e4 / "
+                "x['cost']['sent_bytes'] - 1) < 1e-3 for x in t) and {x['kernel'] for x in t} == {'exchange', 'rank_norm'}\"");
+  expect(0, "", "j two.json \"assert [x['cost']['weight_bytes'] for x in o if x['op'] == 'lm_head'] == [384 * 192 * 2]\"");
+  expect(0, "", "j two.json \"s = [x for x in d['decode'] if x['batch'] == 1][0]; e = [x for x in o if x['rows'] == 1]; "
+                "t = sum(x['us'] * x['instances'] for x in e if x['cost']['sent_bytes']); assert abs(s['exchanges_us'] / t - 1) < 1e-3 "
+                "and 0 < t < s['ops_us'] and s['cost']['sent_bytes'] == sum(x['cost']['sent_bytes'] * x['instances'] for x in e) and "
+                "abs(s['floor_us'] * 1e4 / s['cost']['sent_bytes'] - 1) < 1e-3 and d['gpu_count'] == 2\"");
+  expect(0, "", "$B --rows 1 --context 10 --json one.json > table && ! grep -q exchange table && j one.json \"assert "
+                "d['gpu_count'] == 1 and all(x['cost']['sent_bytes'] == 0 for x in o)\"");
+}
+
 static void a_choice_is_kept(void **state) {
   (void)state;
   expect(0, "", "$B --rows 1 --op experts,o_proj --json some --gb-per-s 10 --tflop-per-s 1e6 > table && ! grep -q 'decode' table");
@@ -90,6 +115,8 @@ static void a_choice_is_kept(void **state) {
   expect(0, "", "j some \"assert d['decode'] == [] and all(abs(x['floor_us'] / sum(v for k, v in x['cost'].items() if 'bytes' in k) "
                 "* 1e4 - 1) < 1e-3 for x in o)\"");
   expect(0, "", "$B --no-ops --context 10 --json steps > table && j steps \"assert o == [] and len(d['decode']) == 3\"");
+  expect(0, "", "$B --no-ops --context 10 --prompt 7,300 --json prompts > table && "
+                "j prompts \"assert [(x['prompts'], x['tokens']) for x in d['prefill']] == [(1, 7), (1, 300)]\"");
 }
 
 /* Whatever else is timed, on whichever backend and how often: the tokens go to the same experts. */
@@ -108,6 +135,8 @@ static void what_it_cannot_do_is_told(void **state) {
     {2, "unknown option --row", "$B --row 1"},
     {2, "--rows: expected 1 to 100, as the plan allows, found 101", "$B --rows 1,101"},
     {2, "--context: expected 1 to 512, as the plan allows, found 513", "$B --context 513"},
+    {2, "--prompt: expected 1 to 512, as the plan allows, found 513", "$B --prompt 513"},
+    {2, "--op measures no prompts for --prompt", "$B --op embed --prompt 5"},
     {2, "--rows: expected numbers of 1 or more", "$B --rows 0"},
     {2, "--rows: expected numbers of 1 or more", "$B --rows 1-2"},
     {2, "--rows: expected an integer", "$B --rows 1,,2"},
@@ -118,6 +147,7 @@ static void what_it_cannot_do_is_told(void **state) {
     {2, "none of these ops runs at these row counts", "$B --rows 100 --context 1"},
     {2, "--no-ops leaves nothing", "$B --no-ops --op embed"},
     {2, "--gb-per-s: expected a number above 0", "$B --gb-per-s -1"},
+    {2, "--link-gb-per-s: expected a number above 0", "$B --link-gb-per-s 0"},
     {2, "--tax: expected a GPU", "$V bench $P --device cpu --tax profile"},
     {2, "--tax measures no ops", "$B --tax profile --op embed"},
     {2, "--device: expected auto, cpu", "$B --device tpu"},
@@ -152,7 +182,8 @@ static void prompts_have_ops_of_their_own(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(everything_is_measured), cmocka_unit_test(prompts_have_ops_of_their_own),
-                                     cmocka_unit_test(a_choice_is_kept), cmocka_unit_test(experts_of_e4m3_count),
+                                     cmocka_unit_test(a_choice_is_kept), cmocka_unit_test(a_rank_is_measured),
+                                     cmocka_unit_test(experts_of_e4m3_count),
                                      cmocka_unit_test(the_routing_is_that_of_the_step), cmocka_unit_test(what_it_cannot_do_is_told),
                                      cmocka_unit_test(a_plan_too_small_for_the_defaults)};
   e2e_begin(argc, argv);

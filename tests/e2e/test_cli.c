@@ -100,8 +100,8 @@ static void terms(void **state) {
                 "cmp r r2");
   expect(0, "", "echo '{\"prompt_ids\":[1,2],\"id\":\"0\",\"require\":[\"slot\"],\"deadline_seconds\":1e6}' > j4 && "
                 "$R --jsonl j4 --receipt r2 && cmp r r2");
-  expect_error(5, "excludes: a plan is for one device", "$R --ids 1 --require gpu_count");
-  expect_error(5, "item 0: request: it requires", "echo '{\"ids\":[1,2],\"require\":[\"gpu_count\"]}' > j4 && "
+  expect_error(5, "excludes: there is no draft model", "$R --ids 1 --require speculation");
+  expect_error(5, "item 0: request: it requires", "echo '{\"ids\":[1,2],\"require\":[\"speculation\"]}' > j4 && "
                                                   "$V score plan model --device cpu --quiet --jsonl j4");
   expect_error(2, "expected one of the plan's: batch, slot,", "echo '{\"ids\":[1,2]}' > j4 && "
                                                               "$V score plan model --device cpu --quiet --jsonl j4 --require batches");
@@ -368,9 +368,13 @@ static void one_deployment_file(void **state) {
     {0, "kv-pages: 5 # command line", "$V plan --config d --kv-pages 5 --dump-config"},
     {0, "device: cpu # file", "$V score --config d --dump-config > e && $V score --config e --dump-config > f && cat f && "
                               "$V score --config f --dump-config | cmp - f && test \"$(sed -n 2p e)\" = \"$(sed -n 2p f)\""},
+    {0, "exchange-timeout: 5 # file", "echo 'exchange-timeout: 5' >> d && $V score --config d --dump-config && "
+                                      "$V score --config d --jsonl j --quiet > b && cmp a b && sed -i '$d' d"},
+    {2, "exchange-timeout: expected an integer", "echo 'exchange-timeout: x' >> d && $V score --config d --jsonl j"},
+    {0, "", "$V plan --config d --quiet -o p2 --tensor-parallel-size 2 --exchange-timeout 5 2> e; test $? = 2 && grep -q unknown e"},
     {4, "nearest known key is \"port\"", "echo 'prot: 1' >> d && $V plan --config d"},
     {4, "renamed to \"max-model-len\"", "echo 'max_len: 1' >> d && $V score --config d --jsonl j"},
-    {5, "one process for each GPU", "$V plan --config d --tensor-parallel-size 2"},
+    {5, "3 devices cannot divide 2 heads", "$V plan --config d --tensor-parallel-size 3"},
     {2, "expected a model folder", "echo 'plan: x' > d && $V plan --config d"},
     {2, "expected PLAN MODEL_DIR", "echo 'plan: x' > d && $V score --config d --jsonl j"}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

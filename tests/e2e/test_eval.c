@@ -11,7 +11,7 @@
 #include "engine/base/base.h"
 
 #ifdef __SANITIZE_ADDRESS__ /* runs are slow: fewer of each kind */
-enum { CUTS = 2, KILLS = 1, LOSSES = 2 };
+enum { CUTS = 2, KILLS = 1, LOSSES = 1 };
 #else
 enum { CUTS = 5, KILLS = 3, LOSSES = 5 };
 #endif

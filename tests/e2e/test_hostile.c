@@ -109,7 +109,7 @@ static void impossible_wishes(void **state) {
   RUN_ERROR("1 to 128", "x", "--n", "129");
   RUN_ERROR("0 to 20", "x", "--logprobs", "21");
   RUN_ERROR("one sample", "x", "--stream", "--n", "2");
-  RUN_ERROR("which this plan excludes: a plan is for one device", "x", "--require", "batch", "--require", "gpu_count");
+  RUN_ERROR("which this plan excludes: there is no draft model", "x", "--require", "batch", "--require", "speculation");
   RUN_ERROR("expected one of the plan's: batch, slot", "x", "--require", "batches");
   RUN_ERROR("--deadline", "x", "--deadline", "-1");
   RUN_ERROR("--deadline", "x", "--deadline", "nan");

@@ -1,8 +1,8 @@
 /* test_schedules.c - a short run of the schedule fuzzer (tests/schedule/README.md), and its controls: with a planted fault it must find a
  * case and shrink it, and the text of that case must fail again, and pass once the fault is gone.
  *
- * Linked with --wrap for two ops, the pages and the start: numbers drawn by slot, a KV row in a neighbour's page, a page of the prefix
- * cache that has other tokens, a page returned while others read it, a page that is never returned. */
+ * Linked with --wrap for some ops, the pages and the start: numbers drawn by slot, a KV row in a neighbour's page, a page of the prefix
+ * cache that has other tokens, a page returned while others read it, a page that is never returned, columns of two ranks exchanged. */
 #include "tests/unit/unit.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,9 +18,9 @@
 #ifdef __SANITIZE_ADDRESS__
 enum { SCHEDULES = 6, FAULT_SCHEDULES = 20, SHRINK_SECONDS = 4, FAULTS_TRIED = 2 }; /* instrumented code is slow */
 #else
-enum { SCHEDULES = 32, FAULT_SCHEDULES = 60, SHRINK_SECONDS = 180, FAULTS_TRIED = 5 };
+enum { SCHEDULES = 32, FAULT_SCHEDULES = 60, SHRINK_SECONDS = 180, FAULTS_TRIED = 6 };
 #endif
-enum { ROWS_MOST = 1024 };
+enum { ROWS_MOST = 1024, SWAPPED_STEP = 2 };
 
 static int device; /* as verbatim_config.device */
 static e2e_model scratch;
@@ -29,8 +29,9 @@ static fuzz_report report;
 
 /* === Planted faults ========================================================================================================= */
 
-enum fault { SOUND, DRAWN_BY_SLOT, NEIGHBOURS_ROW, STALE_PAGE, SHARED_PAGE_GIVEN, PAGE_LOST };
+enum fault { SOUND, DRAWN_BY_SLOT, NEIGHBOURS_ROW, STALE_PAGE, SHARED_PAGE_GIVEN, PAGE_LOST, RANKS_SWAPPED };
 static enum fault planted, fault; /* the chosen fault; the active one */
+static uint32_t exchanges[RANKS_MAX]; /* of each rank since the start: the first of every step */
 
 int __real_verbatim_open(verbatim **engine, const verbatim_config *config);
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config);
@@ -38,6 +39,8 @@ void __real_cpu_sample(const sample_args *args, cpu_pool *pool);
 void __wrap_cpu_sample(const sample_args *args, cpu_pool *pool);
 void __real_cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool);
 void __wrap_cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool);
+void __real_cpu_exchange(const exchange_args *args, cpu_pool *pool);
+void __wrap_cpu_exchange(const exchange_args *args, cpu_pool *pool);
 uint32_t __real_pages_find(pages *self, const digest *key);
 uint32_t __wrap_pages_find(pages *self, const digest *key);
 bool __real_pages_give(pages *self, uint32_t number);
@@ -48,6 +51,7 @@ int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
   fault = SOUND;
   int code = __real_verbatim_open(engine, config);
   fault = planted;
+  memset(exchanges, 0, sizeof exchanges);
   return code;
 }
 
@@ -78,6 +82,19 @@ void __wrap_cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool) {
   __real_cpu_qkv_rope(&changed, pool);
 }
 
+/* In one step, of the first row and on all ranks alike: they agree with each other. */
+void __wrap_cpu_exchange(const exchange_args *args, cpu_pool *pool) {
+  uint8_t *row = args->y[0];
+  const uint32_t bytes = args->part_bytes[0];
+  __real_cpu_exchange(args, pool);
+  if (args->nth > 0 || exchanges[args->ranks->rank]++ != SWAPPED_STEP) return;
+  for (uint32_t i = 0; i < bytes && fault == RANKS_SWAPPED; i++) {
+    const uint8_t byte = row[i];
+    row[i] = row[bytes + i];
+    row[bytes + i] = byte;
+  }
+}
+
 /* If there is no page of that key, it returns one of another key. */
 uint32_t __wrap_pages_find(pages *self, const digest *key) {
   uint32_t number = __real_pages_find(self, key);
@@ -100,6 +117,7 @@ static fuzz_options base_options(void) {
   char tool[E2E_PATH_MAX];
   e2e_binary("random_model", tool);
   o.limits.models = draw_model_count(device);
+  o.limits.ranks = device == VERBATIM_DEVICE_CPU ? 0 : 1; /* there may be one GPU */
   if (models_open(&o.stage.models, scratch.folder, tool) != OK) fail_msg("%s", fail_text());
   return o;
 }
@@ -126,10 +144,10 @@ static void every_receipt_is_the_one_alone(void **state) {
   print_message("%" PRIu64 " schedules, %" PRIu64 " requests (%" PRIu64 " cut), %" PRIu64 " steps (%" PRIu64 " mixed), ", c->schedules,
                 c->requests, c->cut, c->engine.steps, c->engine.mixed_steps);
   print_message("at most %u sequences, %" PRIu64 " tokens reused, %" PRIu64 " preemptions, %" PRIu64 " pages evicted, %" PRIu64
-                " restarts\n",
-                c->engine.most_sequences, c->engine.reused_tokens, c->engine.preemptions, c->engine.evicted_pages, c->restarts);
+                " restarts, %" PRIu64 " engines of several ranks\n",
+                c->engine.most_sequences, c->engine.reused_tokens, c->engine.preemptions, c->engine.evicted_pages, c->restarts, c->divided);
   assert_true(c->schedules >= SCHEDULES && c->requests > SCHEDULES);
-  if (c->schedules >= FUZZ_WITNESS_SCHEDULES && fuzz_missing(c)) fail_msg("never seen: %s", fuzz_missing(c));
+  if (c->schedules >= FUZZ_WITNESS_SCHEDULES && fuzz_missing(c, &o.limits)) fail_msg("never seen: %s", fuzz_missing(c, &o.limits));
 }
 
 static uint32_t submitted(const schedule_case *c) {
@@ -180,7 +198,8 @@ static void planted_faults_are_caught(void **state) {
                 {STALE_PAGE, 4, "page of other tokens"}, /* none of the four can be left out alone */
                 {NEIGHBOURS_ROW, 2, "row in a neighbour's page"},
                 {SHARED_PAGE_GIVEN, 2, "page given back while shared"},
-                {PAGE_LOST, 0, "page never given back"}};
+                {PAGE_LOST, 0, "page never given back"},
+                {RANKS_SWAPPED, 2, "columns of two ranks swapped"}};
   if (device != VERBATIM_DEVICE_CPU) {
     print_message("SKIPPED: the faults are planted in the CPU's ops\n");
     skip();
@@ -329,6 +348,7 @@ static void the_program_says_what_is_wrong(void **state) {
                {"--device", "tpu", 2, "expected cpu or gpu"},
                {"--per-case", "11", 2, "expected 1 to 10"},
                {"--requests", "many", 2, "expected an integer"},
+               {"--ranks", "17", 2, "expected 0 to 16"},
                {"--help", NULL, 0, "--model-dir-cache"}};
   for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
     char output[8192];
@@ -341,17 +361,19 @@ static void the_program_says_what_is_wrong(void **state) {
 /* Each missing witness is reported. */
 static void missing_witnesses_are_named(void **state) {
   (void)state;
-  run_counts full = {.restarts = 1, .engine = {.mixed_steps = 1, .reused_tokens = 1, .recomputed_tokens = 1, .preemptions = 1,
+  const draw_limits drawn = {.ranks = 0}, one = {.ranks = 1};
+  run_counts full = {.restarts = 1, .divided = 1, .engine = {.mixed_steps = 1, .reused_tokens = 1, .recomputed_tokens = 1, .preemptions = 1,
                                                .cancellations = 1, .deadlines = 1, .evicted_pages = 1, .most_sequences = 2}};
-  assert_null(fuzz_missing(&full));
+  assert_null(fuzz_missing(&full, &drawn));
   run_counts c = full;
-  c.engine.most_sequences = 1, assert_non_null(strstr(fuzz_missing(&c), "several sequences")), c = full;
-  c.engine.mixed_steps = 0, assert_non_null(strstr(fuzz_missing(&c), "prompt and decode")), c = full;
-  c.engine.reused_tokens = 0, assert_non_null(strstr(fuzz_missing(&c), "prefix cache")), c = full;
-  c.engine.preemptions = 0, assert_non_null(strstr(fuzz_missing(&c), "preemptions")), c = full;
-  c.engine.evicted_pages = 0, assert_non_null(strstr(fuzz_missing(&c), "evicted")), c = full;
-  c.engine.cancellations = 0, assert_non_null(strstr(fuzz_missing(&c), "cancellations")), c = full;
-  c.restarts = 0, assert_non_null(strstr(fuzz_missing(&c), "restarts"));
+  c.engine.most_sequences = 1, assert_non_null(strstr(fuzz_missing(&c, &drawn), "several sequences")), c = full;
+  c.engine.mixed_steps = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "prompt and decode")), c = full;
+  c.engine.reused_tokens = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "prefix cache")), c = full;
+  c.engine.preemptions = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "preemptions")), c = full;
+  c.engine.evicted_pages = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "evicted")), c = full;
+  c.engine.cancellations = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "cancellations")), c = full;
+  c.restarts = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "restarts")), c = full;
+  c.divided = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "several ranks")), assert_null(fuzz_missing(&c, &one));
 }
 
 static int make_folder(void **state) {

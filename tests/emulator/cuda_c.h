@@ -36,6 +36,12 @@ static inline u32 atomicAdd(u32 *word, u32 x) {
   *word += x;
   return old;
 }
+static inline u64 atomicAdd(u64 *word, u64 x) {
+  const u64 old = *word;
+  *word = old + x;
+  return old;
+}
+
 static inline u32 atomicOr(u32 *word, u32 x) {
   const u32 old = *word;
   *word |= x;

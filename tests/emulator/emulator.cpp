@@ -5,9 +5,10 @@
  * at their wait, from what the operands hold then. A breach of the rules ends the launch with a message.
  * The sums of products are h16_gemm and h32_gemm, NUMERICS.md "H16" and "H32". Read next: README.md, kernels_src/ptx/ptx.cuh. */
 #include "emulator.h"
+#include "links.h"
 #include "ptx.cuh"
-#include "engine/cpu/h16.h"
-#include "engine/cpu/h32.h"
+#include "engine/mma/h16.h"
+#include "engine/mma/h32.h"
 #include <condition_variable>
 #include <deque>
 #include <link.h>
@@ -48,6 +49,8 @@ struct fiber {
   u32 generation;           /* of that meeting, at the start of the wait */
   std::vector<copy> open;
   std::deque<std::vector<copy>> groups;
+  std::vector<const void *> polled; /* since run.arrivals has been at polled_at */
+  u32 polled_at;
 };
 
 /* Kinds of MMA: a's rows are k, b's rows are k, numbers are e4m3 instead of bf16, and such an MMA without addend. */
@@ -71,7 +74,7 @@ struct machine {
   u8 *stacks, *dynamic; /* dynamic: shared or raw, whichever the kernel takes the address of */
   u64 progress;
   u32 ended; /* threads of this block */
-  emulator_index place;
+  emulator_index place, grid;
   void *scheduler; /* its stack while a fiber runs */
   fiber fibers[THREADS_MAX];
   meeting block, some[16];
@@ -95,6 +98,9 @@ static struct launch {
   u32 turn, idle, ended, gone; /* idle: turns in a row without progress; ended: blocks; gone: operating-system threads */
   meeting all;
   std::map<const u32 *, meeting> met; /* by word in memory */
+  emulator_links links;
+  meeting arrivals, turns, of_rank[CLUSTER_MAX]; /* the first two end with each store that arrives, and each turn */
+  u64 nanoseconds;
   machine machines[CLUSTER_MAX];
 } run;
 
@@ -183,7 +189,8 @@ static void run_warp(u32 first, u32 threads) {
 /* Passes control to the next block whose operating-system thread still runs. */
 static void pass_turn() {
   const u32 blocks = run.kernel->cluster;
-  do run.turn = (run.turn + 1) % blocks;
+  run.turns.generation++;
+  do run.turn = (run.kernel->seed && run.idle <= blocks ? run.links.below(blocks) : run.turn + 1) % blocks;
   while (run.machines[run.turn].gone && run.gone < blocks);
   run.machines[run.turn].passed.notify_one();
 }
@@ -192,6 +199,15 @@ static void take_turn(u32 rank, std::unique_lock<std::mutex> &lock) {
   run.machines[rank].passed.wait(lock, [rank] { return run.turn == rank; });
   m = &run.machines[rank];
   blockIdx = m->place;
+  gridDim = m->grid;
+}
+
+/* For threads that poll: a store of another rank arrives or, if there is none, time passes. */
+static void go_on() {
+  if (!run.links.deliver() && run.kernel->idle_ns == 0) return;
+  run.nanoseconds += run.kernel->idle_ns;
+  run.arrivals.generation++;
+  run.idle = 0;
 }
 
 /* Runs the threads of a block until all have ended. In every other launch a block runs as far as it can before the next one does, in the
@@ -205,7 +221,8 @@ static void schedule(u32 threads, u32 rank, std::unique_lock<std::mutex> &lock) 
       for (u32 first = 0; first < threads; first += WARP) run_warp(first, threads);
     }
     run.idle = m->progress == before ? run.idle + 1 : 0;
-    if (run.idle > run.kernel->cluster && !run.fault) run.fault = "threads wait for others that never come";
+    if (run.idle > run.kernel->cluster) go_on();
+    if (run.idle > 2 * run.kernel->cluster && !run.fault) run.fault = "threads wait for others that never come";
     if (m->ended == threads || run.fault) break;
     pass_turn();
     take_turn(rank, lock);
@@ -283,6 +300,7 @@ static void reset() {
   for (fiber &f : m->fibers) {
     f.at = nullptr;
     f.waits_for = nullptr;
+    f.polled.clear();
   }
 }
 
@@ -301,6 +319,10 @@ const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 s
   run.all = {};
   run.met.clear();
   run.turn = run.idle = run.ended = run.gone = 0;
+  run.links.start(kernel->seed);
+  run.arrivals = run.turns = {};
+  for (meeting &each : run.of_rank) each = {};
+  run.nanoseconds = 0;
   gridDim = {grid[0], grid[1], grid[2]};
   std::vector<std::thread> ranks;
   for (u32 rank = 0; rank < kernel->cluster; rank++) {
@@ -311,6 +333,7 @@ const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 s
       m->stacks = static_cast<u8 *>(stacks);
     }
     reset();
+    m->grid = gridDim;
   }
   for (u32 rank = 0; rank < kernel->cluster; rank++) ranks.emplace_back(run_rank, grid, rank);
   for (std::thread &rank : ranks) rank.join();
@@ -539,6 +562,8 @@ void emulator_barrier_wait(u32 address, u32 parity) {
     b.waiting--;
   }
 }
+
+#include "ranks.h"
 
 /* Acts as another block of the cluster, which has passed a cluster barrier since it began. */
 template <class F> static void instead_of(u32 rank, F work) {

@@ -21,6 +21,8 @@ struct emulator_kernel {
   u32 cluster, cluster_x; /* blocks that share memory: of `cluster` in all, cluster_x along x and the others along y; 1: none */
   void (*entry)(const void *args, const tensor_maps *maps);
   emulator_kernel *next;
+  u64 seed;    /* 0: blocks in order; else of a random order of blocks, and of what is on its way between ranks (links.h) */
+  u64 idle_ns; /* pass when all threads poll in vain; 0: that is a fault */
 };
 
 /* Weak: null in a program without kernels. */
@@ -35,6 +37,13 @@ void emulator_add(emulator_kernel *kernel); /* before main; kept, not copied */
  * that takes them; each holds a tensor_shape. */
 const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args,
                          const tensor_maps *maps) __attribute__((weak));
+
+/* Ranks that exchange: the entry of a kernel that a test makes, whose grid is [blocks][ranks] and whose cluster is all of it, stands for a
+ * stream of launches on each rank. Every thread calls these. emulator_launch: one launch of `grid` blocks. emulator_end: once all threads
+ * of the rank are here, one of them calls between. */
+void emulator_place(u32 *block, u32 *rank) __attribute__((weak));
+void emulator_launch(const emulator_kernel *kernel, u32 grid, const void *args) __attribute__((weak));
+void emulator_end(void (*between)(void *context, u32 rank), void *context) __attribute__((weak));
 
 #ifdef __cplusplus
 }

@@ -23,5 +23,6 @@ template <class A> static void call(void (*kernel)(A, const tensor_maps), const 
 }
 static void entry(const void *args, const tensor_maps *maps) { call(EMULATED_ENTRY, args, maps); }
 
-static emulator_kernel self = {EMULATED_STEM, EMULATED_SPEC, EMULATED_FLAW, SPEC_THREADS, KERNEL_CLUSTER, KERNEL_CLUSTER_X, entry, nullptr};
+static emulator_kernel self = {EMULATED_STEM, EMULATED_SPEC, EMULATED_FLAW, SPEC_THREADS, KERNEL_CLUSTER, KERNEL_CLUSTER_X, entry, nullptr,
+                               0, 0};
 [[maybe_unused]] static const bool added = (emulator_add(&self), true);

@@ -26,6 +26,9 @@ void emulator_barrier_arrive_copies(u32 barrier);
 void emulator_barrier_arrive_peer(u32 barrier);
 void emulator_barrier_wait(u32 barrier, u32 parity);
 void emulator_meet(u32 *word, u32 step, u32 all);
+void emulator_store_far(void *to, const void *value, u32 bytes, bool is_flag);
+void emulator_poll(const void *from);
+u64 emulator_nanoseconds();
 void emulator_warps(u32 number, u32 threads, bool wait);
 void emulator_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier);
 void emulator_copy_peer(u32 to, u32 from, u32 bytes, u32 barrier);
@@ -100,6 +103,23 @@ NUM void ptx_take_box_for(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 
 NUM void ptx_fetch_map(const tensor_map *) {}
 NUM void ptx_pause(u32) {}
 template <class T> NUM T ptx_load_fresh(const T *p) { return *p; }
+
+NUM void ptx_put_words(void *to, u64 x, u64 y) {
+  emulator_store_far(to, &x, 8, false);
+  emulator_store_far((u64 *)to + 1, &y, 8, false);
+}
+NUM void ptx_get_words(const void *from, u64 &x, u64 &y) {
+  emulator_poll(from);
+  x = ((const u64 *)from)[0], y = ((const u64 *)from)[1];
+}
+NUM void ptx_put_flag(u32 *flag, u32 x) { emulator_store_far(flag, &x, 4, true); }
+NUM u32 ptx_get_flag(const u32 *flag) {
+  emulator_poll(flag);
+  return *flag;
+}
+template <class T> NUM void ptx_push(T *to, T x) { emulator_store_far(to, &x, sizeof x, false); }
+NUM void ptx_fence_system() {}
+NUM u64 ptx_nanoseconds() { return emulator_nanoseconds(); }
 
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) { emulator_copy(shared, global, bytes); }
 NUM void ptx_copy4(u32 shared, const f32 *global) { emulator_copy(shared, global, 4, 4); }

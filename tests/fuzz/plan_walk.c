@@ -153,7 +153,7 @@ bool plan_walk_run(const uint8_t *bytes, size_t byte_count) {
   if (!pool) ASSERT(cpu_pool_open(&pool, 1) == OK);
   const exec_options options = {.pool = pool, .poison = true};
   ASSERT(exec_open(&machine, &view, &options, &host) == OK);
-  uint8_t *weights = (uint8_t *)(uintptr_t)exec_weights_target(machine).address;
+  uint8_t *weights = (uint8_t *)(uintptr_t)exec_weights_target(machine).address[0];
   uint8_t *base = weights - view.regions[REGION_WEIGHTS].offset;
   for_gaps(&view, base, close_gap);
   fill_weights(weights, view.regions[REGION_WEIGHTS].bytes);

@@ -1,6 +1,6 @@
 /* force_isa.c - see force_isa.h. Tests that use it are linked with --wrap=cpu_isa_core, because the library has no such switch. */
 #include "force_isa.h"
-#include "engine/cpu/h16_core.h"
+#include "engine/mma/h16_core.h"
 
 static const h16_core *forced; /* null: the best one */
 

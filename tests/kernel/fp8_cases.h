@@ -3,7 +3,7 @@
 #ifndef VERBATIM_TEST_FP8_CASES_H
 #define VERBATIM_TEST_FP8_CASES_H
 #include "gemm_tiles.h"
-#include "engine/cpu/h32.h"
+#include "engine/mma/h32.h"
 
 enum fp8_kind {
   FP8_PLAIN,      /* as act_quant and checkpoints make them: mostly in the upper half of the range */

@@ -1,6 +1,6 @@
 /* kernel_test.c - the harness of kernel_test.h. */
 #include "kernel_test.h"
-#include "engine/cpu/h16.h"
+#include "engine/mma/h16.h"
 #include "engine/base/digest.h"
 #include "engine/gpu/gpu.h"
 #include "tests/emulator/emulator.h"

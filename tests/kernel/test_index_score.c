@@ -1,7 +1,7 @@
 /* test_index_score.c - index_score: heads of every model; single tokens, tiles of any length, split at multiples of a tile, at the first
  * scored token and at the end of a window of rows; contexts that end anywhere in a page, shares that begin anywhere in a context; an op
  * over some rows of the step; poison after every context; against the text for each pair, and against binary64. */
-#include "engine/cpu/h32.h"
+#include "engine/mma/h32.h"
 #include "kernel_test.h"
 #include <math.h>
 

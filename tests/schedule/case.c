@@ -57,6 +57,7 @@ const case_field case_open_fields[] = {
     {"poison", OF(case_open, poison), 0, 1, 0},
     {"threads", OF(case_open, threads), 1, 16, 1},
     {"expand", OF(case_open, expand), 0, 64, 0},    /* pages of contexts in the prompts' workspace; 0: the planner's choice */
+    {"ranks", OF(case_open, ranks), 1, 16, 1},      /* or as many fewer as can divide the model */
     {NULL, 0, 0, 0, 0}};
 
 static const char *const KINDS[] = {"open", "submit", "cancel", "poll", "idle"};

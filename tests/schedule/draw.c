@@ -199,6 +199,15 @@ static void draw_schedule(drawer *d) {
   add_event(d, CASE_IDLE, 0);
 }
 
+/* Last, so that the rest of a case does not depend on it. */
+static void draw_ranks(drawer *d) {
+  static const uint32_t several[] = {2, 3, 4, 8};
+  for (uint32_t i = 0; i < d->c->open_count; i++) {
+    const uint32_t drawn = chance(d, 30) ? several[below(d, ARRAY_LEN(several))] : 1;
+    d->c->opens[i].ranks = d->limits->ranks ? d->limits->ranks : drawn;
+  }
+}
+
 void draw_case(schedule_case *out, uint64_t seed, const draw_limits *limits) {
   drawer d = {.state = seed, .limits = limits, .c = out};
   memset(out, 0, sizeof *out);
@@ -215,4 +224,5 @@ void draw_case(schedule_case *out, uint64_t seed, const draw_limits *limits) {
   draw_trunks(&d);
   draw_open(&d);
   for (uint32_t i = 0; i < limits->schedules && has_room(&d); i++) draw_schedule(&d);
+  draw_ranks(&d);
 }

@@ -152,7 +152,7 @@ status fuzz_run(const fuzz_options *options, fuzz_report *out) {
   return found ? examine(&self, found) : result;
 }
 
-const char *fuzz_missing(const run_counts *c) {
+const char *fuzz_missing(const run_counts *c, const draw_limits *limits) {
   const struct {
     const char *name;
     uint64_t seen;
@@ -164,7 +164,8 @@ const char *fuzz_missing(const run_counts *c) {
                    {"evicted pages", c->engine.evicted_pages},
                    {"cancellations", c->engine.cancellations},
                    {"deadlines", c->engine.deadlines},
-                   {"restarts", c->restarts}};
+                   {"restarts", c->restarts},
+                   {"engines of several ranks", c->divided || limits->ranks == 1}};
   for (size_t i = 0; i < ARRAY_LEN(witnesses); i++)
     if (!witnesses[i].seen) return witnesses[i].name;
   return NULL;

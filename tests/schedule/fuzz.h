@@ -37,7 +37,7 @@ typedef struct fuzz_report {
 /* Fails, with the case in *out, if a case cannot be played or a process cannot be created; a case that fails is no error. */
 status fuzz_run(const fuzz_options *options, fuzz_report *out);
 
-/* The name of a witness that did not occur, or null. */
-const char *fuzz_missing(const run_counts *counts);
+/* The name of a witness that did not occur within the limits, or null. */
+const char *fuzz_missing(const run_counts *counts, const draw_limits *limits);
 
 #endif

@@ -52,10 +52,10 @@ static void set(json_t *config, const char *key, json_int_t value) {
 
 /* Small values: the test is of schedules, and a step's time goes into the weights. */
 static void vary(json_t *config, uint64_t seed) {
-  static const int hidden[] = {128, 128, 192, 64}, heads[] = {1, 2, 2, 4}, inter[] = {64, 128, 192, 256};
+  static const int hidden[] = {128, 128, 192, 64}, heads[] = {2, 6, 4, 8}, inter[] = {64, 128, 192, 256};
   uint64_t r = scramble(seed);
   json_int_t layers = 1 + (json_int_t)(r >> 8) % 2, head_count = heads[r >> 12 & 3], experts = r >> 16 & 1 ? 16 : 8;
-  if (json_integer_value(json_object_get(config, "num_attention_heads")) > 64) head_count = 66 + 6 * head_count; /* its purpose */
+  if (json_integer_value(json_object_get(config, "num_attention_heads")) > 64) head_count = 66 + 3 * head_count; /* its purpose */
   set(config, "hidden_size", hidden[r & 3]);
   set(config, "num_hidden_layers", layers);
   set(config, "first_k_dense_replace", (json_int_t)(r >> 24) % layers);

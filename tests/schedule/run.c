@@ -180,15 +180,15 @@ static void close_engine(player *p) {
 }
 
 /* The deployment file of an open. A value that would be refused is moved to the nearest one that is not. */
-static void write_deploy(const schedule_case *c, const case_open *o, char *text, size_t bytes) {
+static void write_deploy(const schedule_case *c, const case_open *o, uint32_t ranks, char *text, size_t bytes) {
   uint32_t seqs = (uint32_t)o->seqs, batch = max_u32((uint32_t)o->batch, seqs);
   uint32_t logits = min_u32(max_u32((uint32_t)o->logits, seqs), batch), len = min_u32((uint32_t)(c->len + o->margin), LEN_MOST);
   uint32_t pages = (len + 63) / 64 + (uint32_t)o->spare;
   int used = snprintf(text, bytes,
                       "max-num-seqs: %" PRIu32 "\nmax-num-batched-tokens: %" PRIu32 "\nmax_logit_rows: %" PRIu32 "\n"
-                      "max-model-len: %" PRIu32 "\nkv_pages: %" PRIu32 "\nchunk_tokens: %" PRId64 "\ngroup_chunks: %" PRId64 "\n",
-                      seqs, batch, logits, len, pages,
-                      c->chunk, c->groups);
+                      "max-model-len: %" PRIu32 "\nkv_pages: %" PRIu32 "\nchunk_tokens: %" PRId64 "\ngroup_chunks: %" PRId64 "\n"
+                      "tensor-parallel-size: %" PRIu32 "\n",
+                      seqs, batch, logits, len, pages, c->chunk, c->groups, ranks);
   if (c->fast) used += snprintf(text + used, bytes - (size_t)used, "parity: fast-prefill\n");
   if (o->expand) used += snprintf(text + used, bytes - (size_t)used, "expand_tokens: %" PRId64 "\n", o->expand * 64);
   const char *before = "ladder: [";
@@ -199,6 +199,18 @@ static void write_deploy(const schedule_case *c, const case_open *o, char *text,
   }
   if (*before == ',') used += snprintf(text + used, bytes - (size_t)used, "]\n");
   ASSERT(used > 0 && (size_t)used < bytes);
+}
+
+/* A plan with as many ranks as asked for, or the next fewer that can divide the model. */
+static status make_plan(player *p, const case_open *o, char plan_path[MODELS_PATH_MAX]) {
+  char deploy[1024];
+  for (uint32_t ranks = (uint32_t)o->ranks;; ranks--) {
+    write_deploy(p->c, o, ranks, deploy, sizeof deploy);
+    const status result = models_plan(&p->stage->models, p->model_dir, deploy, plan_path);
+    if (result == OK) p->counts->divided += ranks > 1;
+    if (result == OK || ranks == 1 || !strstr(fail_text(), "cannot divide")) return result;
+    fail_clear();
+  }
 }
 
 static bool wants_rows(const schedule_case *c) {
@@ -227,11 +239,10 @@ static status submit(player *p, uint32_t number) {
 
 /* Requests in flight begin again, in the order of their first submission. */
 static status reopen(player *p, const case_open *o) {
-  char plan_path[MODELS_PATH_MAX], deploy[1024];
+  char plan_path[MODELS_PATH_MAX];
   uint32_t under_way = 0;
   close_engine(p);
-  write_deploy(p->c, o, deploy, sizeof deploy);
-  TRY(models_plan(&p->stage->models, p->model_dir, deploy, plan_path));
+  TRY(make_plan(p, o, plan_path));
   verbatim_config config = {.plan_path = plan_path, .model_dir = p->model_dir, .device = p->stage->device, .threads = (uint32_t)o->threads,
                             .cache_dir = p->stage->cache_dir, .program_path = p->stage->program_path, .logits = wants_rows(p->c),
                             .text = true, .max_active = (uint32_t)o->active,
@@ -326,6 +337,7 @@ void run_add_counts(run_counts *sum, const run_counts *more) {
   sum->schedules += more->schedules;
   sum->requests += more->requests;
   sum->restarts += more->restarts;
+  sum->divided += more->divided;
   sum->cut += more->cut;
   count_engine(sum, &more->engine);
 }

@@ -13,6 +13,7 @@
 typedef struct run_counts { /* what really happened; sums over engines of schedules, without those of requests alone */
   uint64_t cases, schedules, requests; /* requests: those compared with their run alone */
   uint64_t restarts;                   /* engines closed with requests in flight, which began again in the next one */
+  uint64_t divided;                    /* engines of several ranks */
   uint64_t cut;                        /* of the requests: cancelled or past their deadline */
   verbatim_counters engine;
 } run_counts;

@@ -1,6 +1,7 @@
 /* schedule_fuzz.c - the schedule fuzzer's command line: options, progress and the report. Read next: README.md in this folder, fuzz.h. */
 #include "engine/common/options.h"
 #include "engine/base/clock.h"
+#include "kernels_src/abi.h"
 #include "fuzz.h"
 #include "shrink.h"
 #include <inttypes.h>
@@ -27,6 +28,8 @@ static const char HELP[] =
   "  --per-case N            schedules of a case, 1 to 10 (default 2; 8 on a GPU, where engines are slow to open)\n"
   "  --requests N            most requests of a schedule, 2 to 16 (default 12)\n"
   "  --len N                 most tokens of a sequence, 128 to 1024 (default 384)\n"
+  "  --ranks N               of every engine but those for requests alone, as far as its model can be divided (default: drawn; 1 on a\n"
+  "                          GPU, where each rank takes one)\n"
   "  --threads N             most threads of an engine on the CPU (default 2)\n"
   "  --shrink-seconds S      for making a failing case smaller (default 60; 0: not at all)\n"
   "  --case-seconds S        longer, and a case counts as hanging (default 180)\n"
@@ -41,7 +44,7 @@ typedef struct arguments {
   const char *device, *alone_device, *case_text, *folder;
   double seconds, shrink_seconds, case_seconds;
   uint64_t schedules, seed;
-  uint32_t jobs, per_case, requests, len, threads;
+  uint32_t jobs, per_case, requests, len, threads, ranks;
   bool shrink, json;
 } arguments;
 
@@ -57,6 +60,7 @@ static status parse(int argc, char **argv, arguments *a) {
     {"--case", cli_options_text, &a->case_text},      {"--model-dir-cache", cli_options_text, &a->folder},
     {"--shrink-seconds", cli_options_real, &a->shrink_seconds}, {"--case-seconds", cli_options_real, &a->case_seconds},
     {"--shrink", NULL, &a->shrink},                   {"--json", NULL, &a->json},
+    {"--ranks", cli_options_u32, &a->ranks},
     {NULL, NULL, NULL}};
   const char **words = calloc((size_t)argc, sizeof *words);
   uint32_t word_count = 0;
@@ -89,6 +93,7 @@ static status resolve(arguments *a, const char *program, fuzz_options *o) {
   TRY(in_range("--requests", a->requests, 2, 16));
   TRY(in_range("--len", a->len, 128, 1024));
   TRY(in_range("--threads", a->threads, 1, 16));
+  TRY(in_range("--ranks", a->ranks, 0, RANKS_MAX));
   TRY(in_range("--jobs", a->jobs, 1, FUZZ_JOBS_MAX));
   snprintf(folder, sizeof folder, "%.*s/schedule_fuzz.models", inner, slash ? program : ".");
   snprintf(tool, sizeof tool, "%.*s/random_model", inner, slash ? program : ".");
@@ -98,7 +103,8 @@ static status resolve(arguments *a, const char *program, fuzz_options *o) {
   o->stage.cache_dir = kernels;
   o->stage.program_path = getenv("PATH");
   o->limits = (draw_limits){.schedules = a->per_case, .requests = a->requests, .threads = a->threads, .len = a->len,
-                            .tokens = TOKENS_MOST};
+                            .tokens = TOKENS_MOST, .ranks = a->ranks};
+  if (a->ranks == 0 && o->stage.device != VERBATIM_DEVICE_CPU) o->limits.ranks = 1;
   o->limits.models = draw_model_count(o->stage.device);
   o->seed = a->seed;
   o->schedules = a->schedules;
@@ -136,7 +142,7 @@ static json_t *counts_json(const run_counts *c) {
               {"decode_steps", e->decode_steps}, {"mixed_steps", e->mixed_steps}, {"most_sequences", e->most_sequences},
               {"token_rows", e->token_rows}, {"reused_tokens", e->reused_tokens}, {"admissions", e->admissions},
               {"preemptions", e->preemptions}, {"recomputed_tokens", e->recomputed_tokens}, {"evicted_pages", e->evicted_pages},
-              {"cancellations", e->cancellations}, {"deadlines", e->deadlines}, {"restarts", c->restarts}};
+              {"cancellations", e->cancellations}, {"deadlines", e->deadlines}, {"restarts", c->restarts}, {"divided_engines", c->divided}};
   json_t *object = json_object();
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) json_object_set_new(object, rows[i].name, json_integer((json_int_t)rows[i].value));
   return object;
@@ -168,9 +174,9 @@ static void show_json(const arguments *a, const fuzz_report *r, const char *fail
 }
 
 /* Returns the exit code. */
-static int show(const arguments *a, const char *program, const fuzz_report *r, bool is_long) {
+static int show(const arguments *a, const char *program, const fuzz_report *r, const draw_limits *limits, bool is_long) {
   static char command[2 * CASE_TEXT_MAX], failure[FAIL_TEXT_MAX + 64];
-  const char *missing = is_long && !r->failed ? fuzz_missing(&r->counts) : NULL;
+  const char *missing = is_long && !r->failed ? fuzz_missing(&r->counts, limits) : NULL;
   if (r->failed) {
     trial_text(&r->result, failure, sizeof failure);
     write_command(a, program, &r->smallest, command);
@@ -218,7 +224,7 @@ int main(int argc, char **argv) {
   if (result == OK && isatty(STDERR_FILENO)) options.on_progress = show_progress;
   if (result == OK) result = a.case_text ? play_one(&a, &options, &report) : fuzz_run(&options, &report);
   if (options.on_progress) fprintf(stderr, "\r%78s\r", "");
-  if (result == OK) return show(&a, argv[0], &report, !a.case_text && report.counts.schedules >= FUZZ_WITNESS_SCHEDULES);
+  if (result == OK) return show(&a, argv[0], &report, &options.limits, !a.case_text && report.counts.schedules >= FUZZ_WITNESS_SCHEDULES);
   fprintf(stderr, "schedule_fuzz: %s\n", fail_text());
   return fail_exit_code(result);
 }

@@ -188,6 +188,28 @@ class Examples(unittest.TestCase):
         self.assertEqual(token, made.strip())
         self.assertTrue(said[-2].startswith("position %d: token %s, " % (len(PROMPT) - 1, token)), said[-2:])
 
+    def test_ranks_change_no_bit(self):
+        """A plan of two ranks, which the CPU runs in lockstep; the control is another prompt."""
+        two, rows = self.folder.name + "/two", []
+        output_of(built("verbatim"), "plan", "tests/tiny", "--config", "tests/tiny/deploy.yaml", "--tensor-parallel-size", "2", "-o", two)
+        self.assertEqual(output_of(built("embed_example"), two, "tests/tiny", "cpu"),
+                         output_of(built("embed_example"), self.plan, "tests/tiny", "cpu"))
+        for plan, ids in ((self.plan, PROMPT), (two, PROMPT), (two, PROMPT[:-1])):
+            path = self.folder.name + "/rows"
+            said = output_of(sys.executable, "tests/examples/embed.py", plan, "tests/tiny", *[str(i) for i in ids], "--logits", path,
+                             "--device", "cpu", "--library", built("libverbatim.so"))
+            with open(path, "rb") as file:
+                rows.append((said, file.read()))
+        self.assertEqual(rows[0], rows[1])
+        self.assertNotEqual(rows[0][1], rows[2][1])
+        abi, engine = module_at(ABI), ctypes.c_void_p()
+        library = abi.load(built("libverbatim.so"))
+        config = abi.Config(plan_path=two.encode(), model_dir=b"tests/tiny", device=-2)
+        self.assertEqual(library.verbatim_open(ctypes.byref(engine), ctypes.byref(config)), 0)
+        info = library.verbatim_describe(engine)
+        self.assertEqual((info.ranks, bool(info.gpus)), (2, False))
+        library.verbatim_close(engine)
+
     def test_python_passes_errors_on(self):
         result = subprocess.run([sys.executable, "tests/examples/embed.py", self.plan, "tests/tiny", "99999", "--device", "cpu",
                                  "--library", built("libverbatim.so")], cwd=ROOT, capture_output=True, text=True)

@@ -9,8 +9,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "engine/cli/doctor_model.h"
+#include "engine/cli/doctor_ranks.h"
 #include "engine/gpu/gpu.h"
 #include "engine/gpu/jit.h"
+#include "engine/gpu/links.h"
+#include "engine/gpu/nccl.h"
 #include "engine/verbatim.h"
 #include "tests/unit/planner/planner_fixture.h"
 
@@ -21,6 +24,10 @@ static struct {
   uint32_t count, capability;
   const char *name;
   uint64_t free_bytes, bytes;
+  const char *second;         /* name of GPU 1, or null: that of all */
+  status nccl, links;
+  uint32_t reach;             /* bit 3 * from + to: one GPU reaches another */
+  uint32_t measured[2];       /* first GPU and count of the last measurement */
 } world;
 
 status __wrap_gpu_survey(uint32_t index, const dynlib_search *search, uint32_t *count, gpu_info *info);
@@ -38,7 +45,7 @@ status __wrap_gpu_survey(uint32_t index, const dynlib_search *search, uint32_t *
   if (world.survey != OK) return FAIL(world.survey, "no NVIDIA driver; hint: install one");
   *count = world.count;
   *info = (gpu_info){.index = index, .capability = world.capability, .driver_version = 13000, .sm_count = 132};
-  if (index < world.count) snprintf(info->name, sizeof info->name, "%s", world.name);
+  if (index < world.count) snprintf(info->name, sizeof info->name, "%s", index == 1 && world.second ? world.second : world.name);
   return OK;
 }
 
@@ -70,6 +77,34 @@ status __wrap_gemm_lt_find(const dynlib_search *search, char path[DYNLIB_PATH_MA
   if (world.cublaslt != OK) return FAIL(world.cublaslt, "no cuBLASLt: libcublasLt.so.13 not found; hint: install CUDA 13");
   strcpy(path, "/lib/libcublasLt.so.13");
   *version = 130100;
+  return OK;
+}
+
+status __wrap_nccl_find(const dynlib_search *search, char path[DYNLIB_PATH_MAX], uint32_t *version);
+status __wrap_nccl_find(const dynlib_search *search, char path[DYNLIB_PATH_MAX], uint32_t *version) {
+  (void)search;
+  if (world.nccl != OK) return FAIL(world.nccl, "no NCCL");
+  strcpy(path, "/lib/libnccl.so.2");
+  *version = 22809;
+  return OK;
+}
+
+status __wrap_gpu_survey_link(uint32_t from, uint32_t to, const dynlib_search *search, gpu_link *link);
+status __wrap_gpu_survey_link(uint32_t from, uint32_t to, const dynlib_search *search, gpu_link *link) {
+  (void)search;
+  *link = (gpu_link){.can_access = world.reach >> (3 * from + to) & 1, .has_atomics = to != 2, .rank = to == 2};
+  return OK;
+}
+
+status __wrap_links_measure(uint32_t first, uint32_t count, const dynlib_search *search, links_report *out);
+status __wrap_links_measure(uint32_t first, uint32_t count, const dynlib_search *search, links_report *out) {
+  (void)search;
+  world.measured[0] = first;
+  world.measured[1] = count;
+  if (world.links != OK) return FAIL(world.links, "a copy from GPU 0 to GPU 1: byte 7: expected 01, found 00; hint: broken");
+  *out = (links_report){.free_bytes = world.free_bytes - 5, .total_bytes = world.bytes};
+  for (uint32_t i = 0; i < count; i++)
+    for (uint32_t j = 0; j < count; j++) out->speed[i][j] = (links_speed){.gb_per_s = 300 + 10 * i + j, .latency_us = 1.5 + i};
   return OK;
 }
 
@@ -186,19 +221,22 @@ static void a_whole_machine_is_ok(void **state) {
   expect("driver", CLI_DOCTOR_OK, "CUDA 13.0");
   expect("nvrtc", CLI_DOCTOR_OK, "13.0, /lib/libnvrtc.so.13");
   expect("cublaslt", CLI_DOCTOR_OK, "130100");
+  expect("nccl", CLI_DOCTOR_OK, "2.28.9, /lib/libnccl.so.2");
   expect("profile", CLI_DOCTOR_OK, "NVIDIA H200");
   assert_true(machine.has_gpu && machine.memory_bytes > 0);
 }
 
 static void without_a_gpu_the_cpu_is_used(void **state) {
   (void)state;
-  world.survey = world.nvrtc = world.cublaslt = ERR_DEVICE;
+  world.survey = world.nvrtc = world.cublaslt = world.nccl = ERR_DEVICE;
   cli_doctor_machine_check_gpu(&report, &machine);
+  cli_doctor_ranks_check_links(&report, &machine);
   cli_doctor_machine_check_libraries(&report, &machine);
   cli_doctor_machine_check_cache(&report, &machine, NULL);
   expect("gpu", CLI_DOCTOR_UNUSED, "no NVIDIA driver: the CPU will be used");
   expect("nvrtc", CLI_DOCTOR_UNUSED, "not needed");
   expect("cublaslt", CLI_DOCTOR_UNUSED, "not needed");
+  expect("nccl", CLI_DOCTOR_UNUSED, "not needed");
   expect("cache", CLI_DOCTOR_UNUSED, "none");
   assert_null(cli_doctor_report_find(&report, "profile"));
   assert_int_equal(cli_doctor_report_count(&report, CLI_DOCTOR_UNUSED), report.count); /* "ok" is of what is there */
@@ -374,6 +412,110 @@ static void faults_of_a_plan_are_found(void **state) {
   }
 }
 
+/* === Several GPUs =========================================================================================================== */
+
+#define REACH(from, to) (1u << (3 * (from) + (to)))
+#define REACH_ALL (REACH(0, 1) | REACH(0, 2) | REACH(1, 0) | REACH(1, 2) | REACH(2, 0) | REACH(2, 1))
+
+/* The nth line of a check that has several. */
+static void expect_line(const char *check, uint32_t nth, cli_doctor_result result, const char *found) {
+  for (uint32_t i = 0; i < report.count; i++) {
+    const cli_doctor_line *line = &report.lines[i];
+    if (strcmp(line->check, check) != 0 || nth-- > 0) continue;
+    if (line->result != result || strcmp(line->found, found) != 0) fail_msg("%s: found %d and \"%s\"", check, line->result, line->found);
+    return;
+  }
+  fail_msg("no such line of %s", check);
+}
+
+static void every_gpu_says_whom_it_reaches(void **state) {
+  (void)state;
+  static const struct { status survey; uint32_t count; const char *found; } FEW[] = {
+    {ERR_DEVICE, 0, "no GPU: there are no links"}, {OK, 0, "no GPU: there are no links"}, {OK, 1, "one GPU: there are no links"}};
+  for (size_t i = 0; i < ARRAY_LEN(FEW); i++) {
+    reset(NULL);
+    world.survey = FEW[i].survey;
+    world.count = FEW[i].count;
+    cli_doctor_machine_check_gpu(&report, &machine);
+    cli_doctor_ranks_check_links(&report, &machine);
+    expect("links", CLI_DOCTOR_UNUSED, FEW[i].found);
+  }
+  reset(NULL);
+  world.count = 3;
+  world.reach = REACH_ALL & ~REACH(1, 2) & ~REACH(2, 0) & ~REACH(2, 1);
+  cli_doctor_machine_check_gpu(&report, &machine);
+  cli_doctor_ranks_check_links(&report, &machine);
+  expect_line("links", 0, CLI_DOCTOR_OK, "GPU 0 (NVIDIA H200) uses the memory of 1 (rank 0), 2 (PCIe, rank 1)");
+  expect_line("links", 1, CLI_DOCTOR_WARNING, "GPU 1 (NVIDIA H200) uses the memory of 0 (rank 0) and does not reach 2");
+  expect_line("links", 2, CLI_DOCTOR_WARNING, "GPU 2 (NVIDIA H200) does not reach 0, 1");
+  reset(NULL);
+  machine.device = VERBATIM_DEVICE_CPU;
+  world.nccl = ERR_DEVICE;
+  cli_doctor_ranks_check_links(&report, &machine);
+  assert_int_equal(report.count, 0);
+}
+
+/* A plan of two GPUs, with --device auto, gpu or gpu:1. The control is the machine that has them. */
+static void a_plan_needs_its_gpus(void **state) {
+  (void)state;
+  fixture_bytes plan = fixture_plan("tests/tiny/config.json", "{max-num-seqs: 2, max-model-len: 128, kv-pages: 4, "
+                                    "tensor-parallel-size: 2}", NULL);
+  FILE *file = fopen(at("two"), "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(plan.bytes, 1, plan.count, file), plan.count);
+  assert_int_equal(fclose(file), 0);
+  const uint64_t bytes = ((const plan_header *)(const void *)plan.bytes)->device_bytes;
+  free(plan.bytes);
+  const struct {
+    uint32_t count;
+    int device;
+    const char *second;
+    status links;
+    const char *found;
+    cli_doctor_result result, with_auto;
+  } CASES[] = {
+    {2, 0, NULL, OK, "GPUs 0 to 1 of 2", CLI_DOCTOR_OK, CLI_DOCTOR_OK},
+    {3, 1, NULL, OK, "GPUs 1 to 2 of 3", CLI_DOCTOR_OK, CLI_DOCTOR_OK},
+    {1, 0, NULL, OK, "the plan is for 2 GPUs, expected GPUs 0 to 1, found 1", CLI_DOCTOR_PROBLEM, CLI_DOCTOR_WARNING},
+    {2, 1, NULL, OK, "the plan is for 2 GPUs, expected GPUs 1 to 2, found 1", CLI_DOCTOR_PROBLEM, CLI_DOCTOR_WARNING},
+    {2, 0, "NVIDIA H100", OK, "GPU 0 is NVIDIA H200 with 132 multiprocessors, GPU 1 is NVIDIA H100", CLI_DOCTOR_PROBLEM,
+     CLI_DOCTOR_WARNING},
+    {2, 0, NULL, ERR_MISMATCH, "a copy from GPU 0 to GPU 1: byte 7", CLI_DOCTOR_PROBLEM, CLI_DOCTOR_PROBLEM},
+    {2, 0, NULL, ERR_DEVICE, "a copy from GPU 0", CLI_DOCTOR_PROBLEM, CLI_DOCTOR_WARNING}};
+  for (size_t i = 0; i < 2 * ARRAY_LEN(CASES); i++) {
+    const bool is_auto = i % 2 == 0;
+    if (is_auto && CASES[i / 2].device != 0) continue;
+    reset(NULL);
+    world.count = CASES[i / 2].count;
+    world.second = CASES[i / 2].second;
+    world.links = CASES[i / 2].links;
+    machine.device = is_auto ? VERBATIM_DEVICE_AUTO : CASES[i / 2].device;
+    cli_doctor_machine_check_gpu(&report, &machine);
+    machine.memory_bytes = 2 * bytes - 1;
+    cli_doctor_model_check_plan(&report, &machine, at("two"), NULL);
+    expect("plan's gpus", is_auto ? CASES[i / 2].with_auto : CASES[i / 2].result, CASES[i / 2].found);
+    const cli_doctor_line *memory = cli_doctor_report_find(&report, "plan's memory");
+    const bool on_cpu = strstr(CASES[i / 2].found, "the plan is for 2 GPUs") != NULL;
+    assert_non_null(strstr(memory->found, on_cpu ? "of the CPU" : "of each GPU"));
+    assert_int_equal(memory->result, on_cpu ? CLI_DOCTOR_PROBLEM : CLI_DOCTOR_OK); /* the CPU holds both ranks */
+  }
+  reset(NULL);
+  world.count = 3;
+  machine.device = 1;
+  cli_doctor_machine_check_gpu(&report, &machine);
+  cli_doctor_model_check_plan(&report, &machine, at("two"), NULL);
+  assert_true(world.measured[0] == 1 && world.measured[1] == 2);
+  expect_line("plan's links", 0, CLI_DOCTOR_OK, "from GPU 1 to 2 301 GB/s, 1.5 us");
+  expect_line("plan's links", 1, CLI_DOCTOR_OK, "from GPU 2 to 1 310 GB/s, 2.5 us");
+  reset(NULL);
+  world.survey = ERR_DEVICE;
+  cli_doctor_machine_check_gpu(&report, &machine);
+  machine.memory_bytes = 2 * bytes;
+  cli_doctor_model_check_plan(&report, &machine, at("two"), NULL);
+  expect("plan's gpus", CLI_DOCTOR_OK, "the CPU runs all ranks");
+  expect("plan's memory", CLI_DOCTOR_OK, "of the CPU");
+}
+
 static void pins_need_their_library(void **state) {
   (void)state;
   static const char pinned[] =
@@ -409,6 +551,8 @@ int main(void) {
       cmocka_unit_test_setup(a_sound_model_and_its_plan_are_ok, reset),
       cmocka_unit_test_setup(faults_of_a_model_are_found, reset),
       cmocka_unit_test_setup(faults_of_a_plan_are_found, reset),
+      cmocka_unit_test_setup(every_gpu_says_whom_it_reaches, reset),
+      cmocka_unit_test_setup(a_plan_needs_its_gpus, reset),
       cmocka_unit_test_setup(pins_need_their_library, reset),
   };
   return cmocka_run_group_tests(tests, make_files, remove_files);

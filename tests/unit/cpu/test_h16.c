@@ -2,7 +2,7 @@
  * set against the definition, over the distributions of cases.h and over awkward shapes. */
 #include "tests/unit/unit.h"
 #include "engine/cpu/cpu.h"
-#include "engine/cpu/h16_core.h"
+#include "engine/mma/h16_core.h"
 #include "tests/kernel/cases.h"
 #include "tests/kernel/force_isa.h"
 #include <stdio.h>

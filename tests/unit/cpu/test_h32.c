@@ -2,7 +2,7 @@
  * the definition. */
 #include "tests/unit/unit.h"
 #include <stdlib.h>
-#include "engine/cpu/h32.h"
+#include "engine/mma/h32.h"
 #include "num.h"
 #include "tests/kernel/cases.h"
 #include "tests/kernel/force_isa.h"

@@ -32,6 +32,12 @@ typedef CUtensorMap cuda_tensor_map;
 #define SAME_TYPE(symbol, parameters) \
   _Static_assert(__builtin_types_compatible_p(__typeof__(&symbol), unsigned int(*) parameters), #symbol);
 CUDA_DRIVER_API(SAME_TYPE)
+#if defined(__has_include)
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+NCCL_API(SAME_TYPE)
+#endif
+#endif
 NVRTC_API(SAME_TYPE)
 CUBLASLT_API(SAME_TYPE)
 _Static_assert(__builtin_types_compatible_p(__typeof__(&cublasLtGetVersion), cublaslt_version *), "cublasLtGetVersion");
@@ -83,7 +89,9 @@ static const constant constants[] = {
     CONSTANT(CUDA_STREAM_APART, CU_STREAM_NON_BLOCKING),
     CONSTANT(CUDA_EVENT_TIMED, CU_EVENT_DEFAULT),
     CONSTANT(CUDA_EVENT_UNTIMED, CU_EVENT_DISABLE_TIMING),
-    CONSTANT(CUDA_CAPTURE_THREAD, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+    CONSTANT(CUDA_CAPTURE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED),
+    CONSTANT(CUDA_PEER_ENABLED, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED),
+    CONSTANT(CUDA_HOST_PORTABLE, CU_MEMHOSTALLOC_PORTABLE),
     CONSTANT(CUDA_LAUNCH_OVERLAPS, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION),
     CONSTANT(CUDA_TENSOR_BF16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16),
     CONSTANT(CUDA_TENSOR_SWIZZLE_128, CU_TENSOR_MAP_SWIZZLE_128B),

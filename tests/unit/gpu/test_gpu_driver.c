@@ -22,12 +22,13 @@ typedef struct fake_state {
   int uploads;
   int unbound;        /* calls that need our context, on a thread where it is not current */
   size_t used;        /* bytes of device memory */
+  int links[9];       /* from a device to another: 0 none, else 1 + its rank; those of rank 0 have atomics */
   const char *kernel_name;
 } fake_state;
 
 #define STATE_TEXT                                                                                                  \
   "struct fake_state { int version, devices, major, minor, kernels, args_bytes, arg_count, local_bytes, threads_max;\n" \
-  "  int calls, fail_at, alive, uploads, unbound; size_t used; const char *kernel_name; };\n"
+  "  int calls, fail_at, alive, uploads, unbound; size_t used; int links[9]; const char *kernel_name; };\n"
 #define DEFAULT_TEXT(symbol, parameters) "__attribute__((weak)) unsigned int " #symbol #parameters " { WORK; return 0; }\n",
 #define MAKE(symbol, parameters, out) "unsigned int " symbol parameters " { WORK; fake.alive++; *" out " = (void *)64; return 0; }\n"
 #define FREE(symbol, parameters) "unsigned int " symbol parameters " { BOUND; fake.alive--; return 0; }\n"
@@ -61,6 +62,9 @@ static const char *const behaviour[] = {
     "unsigned int cuMemGetInfo_v2(size_t *f, size_t *t) { WORK; *f = 12345678 - fake.used; *t = 1u << 30; return 0; }\n"
     "unsigned int cuDeviceGetAttribute(int *v, unsigned int a, int d) {\n"
     "  CALL; *v = a == 75 ? fake.major : a == 76 ? fake.minor : a == 97 ? 232448 : 100; return 0; }\n"
+    "unsigned int cuDeviceCanAccessPeer(int *c, int d, int p) { CALL; *c = fake.links[d * 3 + p] != 0; return 0; }\n"
+    "unsigned int cuDeviceGetP2PAttribute(int *v, unsigned int a, int d, int p) {\n"
+    "  CALL; *v = a == 1 ? fake.links[d * 3 + p] - 1 : a == 3 && fake.links[d * 3 + p] == 1; return 0; }\n"
     "unsigned int cuMemAlloc_v2(cuda_address *a, size_t b) { WORK; fake.alive++; fake.used += b; *a = 4096; return 0; }\n"
     "unsigned int cuMemHostAlloc(void **p, size_t b, unsigned int f) { WORK; *p = malloc(b); fake.alive++; return 0; }\n"
     "unsigned int cuMemFreeHost(void *p) { BOUND; free(p); fake.alive--; return 0; }\n"
@@ -180,6 +184,32 @@ static void a_survey_takes_nothing(void **state) {
   assert_string_equal(info.name, "");
   fake->version = 12000;
   assert_int_equal(gpu_survey(0, &search, &count, &info), ERR_DEVICE);
+}
+
+/* Of three devices 0 and 1 have a fast link, 2 reaches 0 by a slow one, and nothing reaches 2. */
+static void links_are_surveyed_in_both_directions(void **state) {
+  (void)state;
+  static const int LINKS[9] = {0, 1, 0, 1, 0, 0, 3, 0, 0};
+  gpu_link link = {0};
+  fake->devices = 3;
+  memcpy(fake->links, LINKS, sizeof LINKS);
+  for (uint32_t i = 0; i < 9; i++) {
+    if (i / 3 == i % 3) continue;
+    assert_int_equal(gpu_survey_link(i / 3, i % 3, &search, &link), OK);
+    assert_int_equal(link.can_access, LINKS[i] != 0);
+    assert_int_equal(link.has_atomics, LINKS[i] == 1);
+    assert_int_equal(link.rank, LINKS[i] ? LINKS[i] - 1 : 0);
+  }
+  assert_int_equal(fake->alive, 0);
+  assert_int_equal(fake->unbound, 0);
+  const int calls = (fake->calls = 0, (void)gpu_survey_link(0, 1, &search, &link), fake->calls);
+  for (int call = 1; call <= calls; call++) { /* any failure is an error that names the call */
+    fail_clear();
+    fake->calls = 0;
+    fake->fail_at = call;
+    assert_int_equal(gpu_survey_link(0, 1, &search, &link), ERR_DEVICE);
+    assert_non_null(strstr(fail_text(), "FAKE_FAILURE"));
+  }
 }
 
 static void a_graph_dropped_is_released_once(void **state) {
@@ -426,6 +456,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(everything_made_is_released, reset),
       cmocka_unit_test_setup(a_survey_takes_nothing, reset),
+      cmocka_unit_test_setup(links_are_surveyed_in_both_directions, reset),
       cmocka_unit_test_setup(a_graph_dropped_is_released_once, reset),
       cmocka_unit_test_setup(every_failing_call_is_an_error_and_leaks_nothing, reset),
       cmocka_unit_test_setup(unsuitable_devices_are_refused, reset),

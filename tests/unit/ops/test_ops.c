@@ -16,7 +16,7 @@
 #define LIMITS "max-num-seqs: 8\nmax-num-batched-tokens: 256\nmax-model-len: 512\nladder: [1, 8]\n"
 /* One of each small configuration of tests/oracle/; a model that does not support it is planned without it. */
 static const char *const DEPLOYS[] = {LIMITS "chunk_tokens: 64\n", LIMITS "parity: fast-prefill\n", LIMITS "kv-cache-dtype: fp8\n",
-                                      LIMITS "kv-cache-dtype: fp8_ds_mla\nexpand_tokens: 256\n"};
+                                      LIMITS "kv-cache-dtype: fp8_ds_mla\nexpand_tokens: 256\n", LIMITS "tensor-parallel-size: 2\n"};
 
 typedef struct reading { /* descriptions and accesses of one op */
   op_operands operands;
@@ -151,7 +151,71 @@ static void a_changed_operand_is_found(void **state) {
   assert_true(broken > 1000);
 }
 
+/* No plan of one rank has an exchange: arguments of every number of tables and ranks, and a change of each operand. */
+static void exchanges_are_what_the_checker_reads(void **state) {
+  (void)state;
+  const plan_limits limits = {.max_batch_tokens = 64, .max_logit_rows = 8};
+  const check_rows rows = {.tokens = 64, .logits = 8, .blocks = 1};
+  for (uint32_t n = 0; n < EXCHANGE_TABLES * RANKS_MAX; n++) {
+    const uint32_t tables = 1 + n % EXCHANGE_TABLES;
+    exchange_args a = {.count = 1 + n / EXCHANGE_TABLES, .rows_kind = n % 2};
+    uint64_t pointers[sizeof a / 8], present = 0;
+    for (uint32_t t = 0; t < tables; t++) a.rows_mul[t] = 1 + t, a.part_bytes[t] = 8 * (n + t + 1);
+    memcpy(pointers, &a, sizeof a);
+    for (uint32_t i = 0; i < plan_pointer_count(KERNEL_exchange); i++) {
+      const bool is_table = i >= offsetof(exchange_args, x) / 8 && i < offsetof(exchange_args, inbox) / 8;
+      pointers[i] = !is_table || (i - offsetof(exchange_args, x) / 8) % EXCHANGE_TABLES < tables;
+      present |= pointers[i] << i;
+    }
+    reading r;
+    op_describe(&ops_exchange, &a, present, &r.operands);
+    r.access_count = check_access_describe(KERNEL_exchange, pointers, sizeof a, &limits, &rows, r.accesses);
+    assert_int_equal(r.access_count, 3 + 2 * EXCHANGE_TABLES);
+    assert_int_equal(mismatches(&r), 0);
+    for (uint32_t i = 0; i < r.operands.count; i++) {
+      operand changed = r.operands.list[i];
+      if (changed.kind != OP_WORKSPACE || !op_has(&r.operands, changed.field)) continue;
+      changed.columns += 8;
+      expect_found(&r, i, changed);
+    }
+    for (uint32_t i = 0; i < r.access_count; i++)
+      assert_int_equal(r.accesses[i].must_be_null, !op_has(&r.operands, r.accesses[i].args_offset));
+  }
+}
+
+/* The same for norms that exchange: with and without experts and a shared one. */
+static void norms_of_ranks_are_what_the_checker_reads(void **state) {
+  (void)state;
+  const plan_limits limits = {.max_batch_tokens = 64, .max_logit_rows = 8};
+  const check_rows rows = {.tokens = 64, .logits = 8, .blocks = 64};
+  for (uint32_t n = 0; n < 3 * RANKS_MAX; n++) {
+    const uint32_t count = 1 + n / 3, adds = n % 3; /* 0: delta, 1: experts, 2: both */
+    const rank_norm_args a = {.count = count, .part = 8 + 4 * n, .dim = count * (8 + 4 * n), .y_stride = count * (8 + 4 * n) + 8,
+                              .top_k = adds ? 3 : 0};
+    uint64_t pointers[sizeof a / 8], present = 0;
+    memcpy(pointers, &a, sizeof a);
+    for (uint32_t i = 0; i < plan_pointer_count(KERNEL_rank_norm); i++) {
+      const bool is_delta = i == offsetof(rank_norm_args, delta) / 8;
+      const bool is_expert = i >= offsetof(rank_norm_args, experts) / 8 && i <= offsetof(rank_norm_args, topk_weight) / 8;
+      pointers[i] = is_delta ? adds != 1 : !is_expert || adds;
+      present |= pointers[i] << i;
+    }
+    reading r;
+    op_describe(&ops_rank_norm, &a, present, &r.operands);
+    r.access_count = check_access_describe(KERNEL_rank_norm, pointers, sizeof a, &limits, &rows, r.accesses);
+    assert_int_equal(mismatches(&r), 0);
+    for (uint32_t i = 0; i < r.operands.count; i++) {
+      operand changed = r.operands.list[i];
+      if (changed.kind == OP_ENGINE || !op_has(&r.operands, changed.field)) continue;
+      changed.columns += 8;
+      expect_found(&r, i, changed);
+    }
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(operands_are_what_the_checker_reads), cmocka_unit_test(a_changed_operand_is_found)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(operands_are_what_the_checker_reads), cmocka_unit_test(a_changed_operand_is_found),
+                                     cmocka_unit_test(exchanges_are_what_the_checker_reads),
+                                     cmocka_unit_test(norms_of_ranks_are_what_the_checker_reads)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,7 +134,7 @@ typedef struct loaded { /* the weights as the engine gets them */
 static status load(const plan *p, const model *m, loaded *out) {
   safetensors *set = NULL;
   weights_report report;
-  weights_target target = {.address = (uint64_t)(uintptr_t)out->memory};
+  weights_target target = {.ranks = 1, .address = {(uint64_t)(uintptr_t)out->memory}};
   fail_clear();
   TRY(safetensors_view(&set, m->bytes, m->count));
   memset(out->memory, 0, p->regions[REGION_WEIGHTS].bytes);

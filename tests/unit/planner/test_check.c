@@ -389,7 +389,7 @@ static void truncated_plans_are_refused(void **state) {
 /* Work that grows with the square of a table is refused before it is done. */
 static void a_plan_of_any_size_gets_its_verdict(void **state) {
   (void)state;
-  enum { MORE = 1u << 20 };
+  enum { MORE = 9u << 17 };
   fixture_bytes file = fixture_plan(TINY, NULL, NULL);
   char *larger = calloc(1, file.count + MORE);
   assert_non_null(larger);

@@ -29,7 +29,7 @@ static void make(made *m) {
                          {.id = 1, .logprob = -1.0f, .rank = 3, .digest = 12}},
               .scores = {{.id = 9, .logprob = -2.0f, .rank = 7, .digest = 13}, {.id = 4, .logprob = -2.5f, .digest = 14}},
               .biases = {{6, 0.5f}, {8, -1.0f}}, .stop_texts = {{"a\"", 2}, {"xyz", 3}}, .stop_count = 2, .ends = true,
-              .info = {.device = "a CPU", .numerics_id = {1}, .config_digest = {2}, .weights_digest = {3}}};
+              .info = {.device = "a CPU", .ranks = 1, .numerics_id = {1}, .config_digest = {2}, .weights_digest = {3}}};
   memcpy(m->stops, STOPS, sizeof STOPS);
   for (int i = 0; i < 10; i++) m->alternatives[i] = (verbatim_alternative){.id = i, .logprob = -1.0f - (float)i};
   m->request = (verbatim_request){.prompt = PROMPT, .prompt_count = 4, .max_tokens = 4, .score = true, .score_from = 2, .top_logprobs = 2,
@@ -66,6 +66,7 @@ static void equal_receipts(void **state) {
   make(&a);
   make(&b);
   b.info.device = "another";
+  b.info.ranks = 2;
   diff_receipt d = compare(&a, &b);
   assert_true(!d.differs && !d.has_first && d.same_numerics && d.same_config && d.same_weights && d.same_tokenizer);
   assert_string_equal(d.device[1], "another");

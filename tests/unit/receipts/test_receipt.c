@@ -52,7 +52,7 @@ static void text(void **state) {
            "{\"verbatim_receipt\":3,\"numerics_id\":\"01020300000000000000000000000000\",\"config\":\"04000000000000000000000000000000\","
            "\"weights\":\"ff000000000000000000000000000000\",\"tokenizer\":null}\n"
            "{\"machine\":{\"plan\":\"10000000000000000000000000000000\",\"version\":\"" VERBATIM_VERSION "\","
-           "\"device\":\"A \\u0022GPU\\u0022\",\"driver\":13000,\"nvrtc\":13010,\"cublaslt\":130002,\"kernels\":["
+           "\"device\":\"A \\u0022GPU\\u0022\",\"ranks\":4,\"driver\":13000,\"nvrtc\":13010,\"cublaslt\":130002,\"kernels\":["
            "[\"gemm\",\"aa000000000000000000000000000000\"],[\"rms\\u0022norm\",\"00bb0000000000000000000000000000\"]]}}\n"
            "{\"id\":\"a \\u0022b\\u0022\\u000a\\u005c\",\"prompt_count\":3,\"prompt\":[7,8,9],\"max_tokens\":4,\"score_from\":2,"
            "\"top_logprobs\":2,\"temperature\":\"3f800000\",\"top_k\":2,\"top_p\":\"080000000\",\"min_p\":\"3fe0000000000000\","

@@ -125,6 +125,7 @@ static void all_is_read(void **state) {
   assert_string_equal(r.machine.version, VERBATIM_VERSION);
   assert_memory_equal(r.machine.plan_digest, FIXTURE_INFO.plan_digest, 16);
   assert_true(r.machine.driver_version == 13000 && r.machine.nvrtc_version == 13010 && r.machine.cublaslt_version == 130002);
+  assert_int_equal(r.machine.ranks, 4);
   assert_int_equal(r.machine.kernel_count, 2);
   assert_string_equal(r.machine.kernels[1].name, "rms\"norm");
   assert_memory_equal(r.machine.kernels[1].digest, FIXTURE_KERNELS[1].digest, 16);
@@ -137,6 +138,27 @@ static void all_is_read(void **state) {
   assert_int_equal(receipt_read_get(&r, 1, &record), OK);
   assert_true(record.request.allowed_count == 2 && record.request.allowed_ids[0] == 1 && record.request.allowed_ids[1] == 5);
   receipt_read_drop(&record);
+  receipt_read_close(&r);
+}
+
+static void alter(char text[TEXT_MAX], const char *from, const char *to) {
+  char *at = strstr(text, from);
+  if (!at) fail_msg("no %s in the receipt", from);
+  assert_true(strlen(text) + strlen(to) < TEXT_MAX);
+  memmove(at + strlen(to), at + strlen(from), strlen(at + strlen(from)) + 1);
+  memcpy(at, to, strlen(to));
+}
+
+/* A receipt that does not state its ranks was made by one. */
+static void ranks_may_be_absent(void **state) {
+  (void)state;
+  static char text[TEXT_MAX];
+  receipt_read r;
+  write_sound(text);
+  alter(text, "\"ranks\":4,", "");
+  assert_int_equal(read_bytes(&r, text, strlen(text)), OK);
+  assert_int_equal(r.machine.ranks, 1);
+  assert_true(r.complete);
   receipt_read_close(&r);
 }
 
@@ -170,14 +192,6 @@ typedef struct damage {
   const char *word;      /* of the error */
 } damage;
 
-static void alter(char text[TEXT_MAX], const char *from, const char *to) {
-  char *at = strstr(text, from);
-  if (!at) fail_msg("no %s in the receipt", from);
-  assert_true(strlen(text) + strlen(to) < TEXT_MAX);
-  memmove(at + strlen(to), at + strlen(from), strlen(at + strlen(from)) + 1);
-  memcpy(at, to, strlen(to));
-}
-
 static void expect_damage(const damage *d) {
   static char text[TEXT_MAX];
   receipt_read r;
@@ -198,6 +212,8 @@ static const damage HEAD_DAMAGE[] = {
   F("{\"verbatim", "[{\"verbatim", "line 1: not JSON"),
   F("{\"machine\":{", "{\"x\":1,\"machine\":{", "line 2: \"x\": expected no such key"),
   F("\"plan\":\"10", "\"plan\":\"1", "machine.plan"), F("\"driver\":13000", "\"driver\":-1", "machine.driver"),
+  F("\"ranks\":4", "\"ranks\":0", "machine.ranks"), F("\"ranks\":4", "\"ranks\":\"4\"", "machine.ranks"),
+  F("\"ranks\":4", "\"rank\":4", "machine.rank"),
   F("\"nvrtc\":13010", "\"nvrtc\":4294967296", "machine.nvrtc"), F("\"cublaslt\":1", "\"cublaslt\":1.", "machine.cublaslt"),
   F("[\"gemm\",", "[7,", "machine.kernels"), F("[\"gemm\",\"aa", "[\"gemm\",\"a", "machine.kernels"),
   F("\"device\":\"A ", "\"device\":\"A \\u0000", "machine.device"), F("\"version\":\"", "\"version\":7,\"v\":\"", "machine.v")};
@@ -351,7 +367,8 @@ static void faults_and_files(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(all_is_read), cmocka_unit_test(stops_are_split), cmocka_unit_test(damage_is_named),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(all_is_read), cmocka_unit_test(ranks_may_be_absent),
+                                     cmocka_unit_test(stops_are_split), cmocka_unit_test(damage_is_named),
                                      cmocka_unit_test(every_cut), cmocka_unit_test(every_bit), cmocka_unit_test(other_order_same_digest),
                                      cmocka_unit_test(faults_and_files)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -173,7 +173,7 @@ static bool is_for(uint32_t i, const emulator_kernel *kernel) {
   return self_check_is_for(i, kernels_find(kernel->stem), &model) && self_check_is_for_form(i, spec_of(kernel, "K_BLOCKS=") > 0) &&
          self_check_is_for_rows(i, spec_of(kernel, "KV_FORMAT="), spec_of(kernel, "LISTS=") > 0,
                                 spec_of(kernel, "TURNS=") + spec_of(kernel, "SPREAD=") > 0) &&
-         self_check_is_for_heads(i, spec_of(kernel, "HEADS="));
+         self_check_is_for_heads(i, spec_of(kernel, "HEADS=")) && self_check_is_for_tags(i, spec_of(kernel, "TAGGED=") > 0);
 }
 
 static void a_sound_kernel_gives_every_answer(const emulator_kernel *kernel) {
@@ -203,6 +203,8 @@ static void the_kernels_give_the_answers(void **state) {
   uint32_t sound = 0, broken = 0;
   bool seen[KERNEL_COUNT] = {false};
   for (const emulator_kernel *k = emulator_kernels(); k; k = k->next) {
+    const uint32_t op = kernels_find(k->stem);
+    if (k->flaw[0] && (op == KERNEL_exchange || op == KERNEL_rank_norm)) continue; /* shows between ranks: tests/kernel */
     if (k->flaw[0]) {
       a_broken_kernel_is_found(k);
       broken++;

@@ -7,7 +7,7 @@
 #include "engine/serve/metrics.h"
 
 static const serve_metrics_labels PLAIN = {.model_name = "m", .numerics_id = "aa", .plan_digest = "bb", .device = "CPU",
-                                           .kv_pages = 8, .started_at = 12.5};
+                                           .kv_pages = 8, .ranks = 1, .started_at = 12.5};
 
 static char *text_of(serve_metrics *metrics, const serve_metrics_labels *labels) {
   char *text = NULL;
@@ -59,6 +59,27 @@ static void counts_are_what_was_counted(void **state) {
   serve_metrics_close(&metrics);
 }
 
+static void every_gpu_has_its_memory(void **state) {
+  (void)state;
+  static const verbatim_gpu GPUS[] = {{.index = 3, .total = 150, .reserved = 140}, {.index = 4, .total = 151, .reserved = 141}};
+  static const char *const LINES[] = {
+    "verbatim_ranks 2", "verbatim_gpu_memory_bytes{gpu=\"3\"} 150", "verbatim_gpu_memory_bytes{gpu=\"4\"} 151",
+    "verbatim_gpu_memory_reserved_bytes{gpu=\"3\"} 140", "verbatim_gpu_memory_reserved_bytes{gpu=\"4\"} 141"};
+  serve_metrics metrics = {0};
+  serve_metrics_labels labels = PLAIN;
+  serve_metrics_open(&metrics);
+  char *text = text_of(&metrics, &labels);
+  expect_line(text, "verbatim_ranks 1");
+  assert_null(strstr(text, "gpu_memory")); /* on the CPU */
+  free(text);
+  labels.ranks = 2;
+  labels.gpus = GPUS;
+  text = text_of(&metrics, &labels);
+  for (size_t i = 0; i < ARRAY_LEN(LINES); i++) expect_line(text, LINES[i]);
+  free(text);
+  serve_metrics_close(&metrics);
+}
+
 static void buckets_are_cumulative_and_hold_their_bounds(void **state) {
   (void)state;
   serve_metrics metrics = {0};
@@ -87,7 +108,9 @@ static void every_sample_has_its_help_and_type(void **state) {
   serve_metrics metrics = {0};
   serve_metrics_open(&metrics);
   serve_metrics_reply(&metrics, 200);
-  char *text = text_of(&metrics, &PLAIN), helped[128] = "", typed[128] = "", type[32] = "", *kept = NULL;
+  serve_metrics_labels labels = PLAIN;
+  labels.gpus = &(verbatim_gpu){.total = 2, .reserved = 1};
+  char *text = text_of(&metrics, &labels), helped[128] = "", typed[128] = "", type[32] = "", *kept = NULL;
   uint32_t samples = 0;
   for (char *line = strtok_r(text, "\n", &kept); line; line = strtok_r(NULL, "\n", &kept)) {
     if (sscanf(line, "# HELP %127s", helped) == 1) continue;
@@ -125,7 +148,8 @@ static void a_label_cannot_leave_its_quotes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(counts_are_what_was_counted), cmocka_unit_test(buckets_are_cumulative_and_hold_their_bounds),
+    cmocka_unit_test(counts_are_what_was_counted), cmocka_unit_test(every_gpu_has_its_memory),
+    cmocka_unit_test(buckets_are_cumulative_and_hold_their_bounds),
     cmocka_unit_test(every_sample_has_its_help_and_type), cmocka_unit_test(a_label_cannot_leave_its_quotes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

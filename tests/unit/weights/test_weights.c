@@ -47,7 +47,7 @@ static void make(fixture *f, const char *matrix_shape, uint8_t salt) {
 static status load(fixture *f, const plan_tensor *tensors, uint32_t count, weights_report *report) {
   plan_header header = {.model = {.layers = 2}};
   plan p = {.header = &header, .tensors = tensors, .tensor_count = count, .strings = STRINGS};
-  weights_target target = {.address = (uint64_t)(uintptr_t)f->memory};
+  weights_target target = {.ranks = 1, .address = {(uint64_t)(uintptr_t)f->memory}};
   fail_clear();
   return weights_load(&p, f->set, &target, NULL, NULL, report);
 }
@@ -356,11 +356,12 @@ static status load_many(many *m, uint32_t threads, uint32_t slots, uint64_t slot
   static uint8_t slot_memory[STAGING_SLOTS_MAX * SLOT_BYTES];
   plan_header header = {.model = {.layers = 1}};
   plan p = {.header = &header, .tensors = m->uses, .tensor_count = m->use_count, .strings = m->strings};
-  weights_target target = {.address = (uint64_t)(uintptr_t)m->memory, .threads = threads};
+  weights_target target = {.ranks = 1, .address = {(uint64_t)(uintptr_t)m->memory}, .threads = threads};
   memset(&device, 0, sizeof device);
   if (slots) {
-    target.room = (staging_room){.device = (gpu *)(uintptr_t)8, .memory = slot_memory, .slot_bytes = slot_bytes, .slot_count = slots};
-    for (uint32_t i = 0; i < slots; i++) target.room.events[i] = (gpu_event *)(uintptr_t)(i + 1);
+    target.room = (staging_room){.device[0].device = (gpu *)(uintptr_t)8, .memory = slot_memory, .slot_bytes = slot_bytes,
+                                 .slot_count = slots};
+    for (uint32_t i = 0; i < slots; i++) target.room.device[0].events[i] = (gpu_event *)(uintptr_t)(i + 1);
   }
   memset(m->memory, 0, m->region_bytes);
   memset(slot_memory, 0xee, sizeof slot_memory);
@@ -460,7 +461,7 @@ static status load_some(const char *const *names, uint32_t used, bool is_other, 
                             .scale_name = PLAN_NO_SCALE, .offset = 256 * i};
   plan_header header = {.model = {.layers = 2}};
   plan p = {.header = &header, .tensors = uses, .tensor_count = used, .strings = PLAIN};
-  weights_target target = {.address = (uint64_t)(uintptr_t)memory, .threads = 1};
+  weights_target target = {.ranks = 1, .address = {(uint64_t)(uintptr_t)memory}, .threads = 1};
   fail_clear();
   safetensors *set = view_names(names, file);
   uint32_t count = safetensors_count(set), last = 0;

@@ -63,12 +63,13 @@ static status load(const plan_tensor *tensors, uint32_t count, const char *strin
   static uint8_t slot_memory[STAGING_SLOTS_MAX * SLOT_BYTES];
   plan_header header = {.model = {.layers = 2}};
   plan p = {.header = &header, .tensors = tensors, .tensor_count = count, .strings = strings};
-  weights_target target = {.address = (uint64_t)(uintptr_t)f.memory, .threads = 3};
+  weights_target target = {.ranks = 1, .address = {(uint64_t)(uintptr_t)f.memory}, .threads = 3};
   memset(&device, 0, sizeof device);
   memset(f.memory, 0xaa, sizeof f.memory);
   if (slots)
-    target.room = (staging_room){.device = (gpu *)(uintptr_t)8, .memory = slot_memory, .slot_bytes = SLOT_BYTES, .slot_count = slots};
-  for (uint32_t i = 0; i < slots; i++) target.room.events[i] = (gpu_event *)(uintptr_t)(i + 1);
+    target.room = (staging_room){.device[0].device = (gpu *)(uintptr_t)8, .memory = slot_memory, .slot_bytes = SLOT_BYTES,
+                                 .slot_count = slots};
+  for (uint32_t i = 0; i < slots; i++) target.room.device[0].events[i] = (gpu_event *)(uintptr_t)(i + 1);
   fail_clear();
   return weights_load(&p, f.set, &target, NULL, NULL, report);
 }

@@ -23,6 +23,7 @@ class Config(Structure):
                 ("library_path", c_char_p), ("program_path", c_char_p), ("logits", c_bool), ("text", c_bool),
                 ("trace", c_bool), ("max_active", c_uint32), ("chunk_tokens", c_uint32), ("slot_offset", c_uint32),
                 ("shuffle_pages", c_uint64), ("no_prefix_cache", c_bool), ("direct", c_bool), ("poison", c_bool), ("timed", c_bool),
+                ("exchange_timeout_ms", c_uint32),
                 ("on_progress", ON_PROGRESS), ("on_fault", ON_FAULT), ("context", c_void_p)]
 
 
@@ -34,6 +35,10 @@ class Stages(Structure):
 
 class Memory(Structure):
     _fields_ = [(name, c_uint64) for name in ("planned", "reserved", "total", "free_opened", "free_ready", "free_now")]
+
+
+class Gpu(Structure):
+    _fields_ = [("index", c_uint32), ("total", c_uint64), ("reserved", c_uint64)]
 
 
 class Kernel(Structure):
@@ -59,8 +64,8 @@ class Info(Structure):
                 ("point_count", c_uint32), ("kernels", POINTER(Kernel)), ("points", POINTER(Point)),
                 ("vocab", c_uint32), ("max_len", c_uint32),
                 ("max_seqs", c_uint32), ("kv_pages", c_uint32), ("bos", c_uint32), ("eos_count", c_uint32), ("eos", POINTER(c_uint32)),
-                ("graph_count", c_uint32), ("device_bytes", c_uint64), ("pinned_bytes", c_uint64), ("host_bytes", c_uint64),
-                ("stages", Stages), ("memory", Memory)]
+                ("graph_count", c_uint32), ("ranks", c_uint32), ("gpus", POINTER(Gpu)), ("device_bytes", c_uint64),
+                ("pinned_bytes", c_uint64), ("host_bytes", c_uint64), ("stages", Stages), ("memory", Memory)]
 
 
 class Text(Structure):
@@ -105,7 +110,7 @@ Request._fields_ = [
 
 STRUCTS = {"verbatim_config": Config, "verbatim_stages": Stages, "verbatim_memory": Memory, "verbatim_info": Info, "verbatim_text": Text,
            "verbatim_bias": Bias, "verbatim_token": Token, "verbatim_alternative": Alternative, "verbatim_request": Request,
-           "verbatim_kernel": Kernel, "verbatim_point": Point, "verbatim_counters": Counters}
+           "verbatim_gpu": Gpu, "verbatim_kernel": Kernel, "verbatim_point": Point, "verbatim_counters": Counters}
 FUNCTIONS = {  # name: type of the result, and the arguments
     "verbatim_open": (c_int, POINTER(c_void_p), POINTER(Config)), "verbatim_close": (None, c_void_p),
     "verbatim_describe": (Info, c_void_p), "verbatim_count": (Counters, c_void_p),

@@ -285,7 +285,7 @@ class Engine:
         digests = {name: bytes(getattr(info, name)).hex() for name in
                    ("numerics_id", "weights_digest", "config_digest", "tokenizer_digest", "plan_digest")}
         numbers = {name: getattr(info, name) for name in
-                   ("vocab", "max_len", "max_seqs", "kv_pages", "driver_version", "nvrtc_version", "cublaslt_version")}
+                   ("vocab", "max_len", "max_seqs", "kv_pages", "ranks", "driver_version", "nvrtc_version", "cublaslt_version")}
         return EngineInfo(device=info.device.decode(), note=info.note.decode(), bos=None if info.bos == 2 ** 32 - 1 else info.bos,
                           eos=tuple(info.eos[:info.eos_count]), **digests, **numbers)
 

@@ -111,6 +111,7 @@ class EngineInfo:
     max_len: int
     max_seqs: int
     kv_pages: int
+    ranks: int
     bos: Optional[int]
     eos: tuple[int, ...]
     driver_version: int

@@ -1,5 +1,5 @@
 /* scaled.c - see scaled.h: h32_gemm multiplies blocks of 128 k, and this file adds them up. Read next: h32.c, fp8_gemm.c. */
-#include "cpu/scaled.h"
+#include "mma/scaled.h"
 #include "base/base.h"
 #include "kernels_src/num.h"
 #include <string.h>

@@ -1,8 +1,8 @@
 /* h32.c - the tensor-core step of e4m3 numbers in integers, and the product's loop over panels and blocks.
  *
  * Read next: h32_core.h (the fast form), h16.c (the same for bf16), NUMERICS.md "H32" (the rule). */
-#include "cpu/h16_core.h"
-#include "cpu/h32_core.h"
+#include "mma/h16_core.h"
+#include "mma/h32_core.h"
 #include <string.h>
 
 #define FRACTION 13 /* bits that a term keeps below the largest exponent, and the sum below its own */

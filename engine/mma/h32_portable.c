@@ -1,5 +1,5 @@
 /* h32_portable.c - h32_core.h in plain C, for processors without AVX2. Read next: h32_avx512.c. */
-#include "cpu/h32_core.h"
+#include "mma/h32_core.h"
 
 #define COLUMNS 16u
 

@@ -4,7 +4,7 @@
  * Knows nothing of ops or threads. Read next: h32.h. */
 #ifndef VERBATIM_SCALED_H
 #define VERBATIM_SCALED_H
-#include "cpu/h32.h"
+#include "mma/h32.h"
 
 #define SCALED_ROWS 64u    /* of a tile, at most */
 #define SCALED_COLUMNS 32u /* of a tile, at most; its columns share their scales */

@@ -3,7 +3,7 @@
  * Like h32_avx512.c. AVX2 cannot shift each 16-bit lane by its own count; (product << 8) * 2^(15 - shift) >> 16 does it instead. The powers
  * come from a table of 16 bytes, 2^(15 - i) for i from 8 on: the lower byte is looked up by the shift, the upper one by the shift less 8,
  * so exponents are stored twice, in both bytes. Only this file is compiled for AVX2; h32.c calls it only where the processor has it. */
-#include "cpu/h32_core.h"
+#include "mma/h32_core.h"
 #include <immintrin.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* h16.c - the tensor-core step in integers, and the product's loop over panels and blocks.
  *
  * Read next: h16_core.h (the fast range), NUMERICS.md "H16" (the rule). */
-#include "cpu/h16_core.h"
+#include "mma/h16_core.h"
 #include "kernels_src/num.h"
 #include <string.h>
 

@@ -3,8 +3,8 @@
  * Like h16_avx512.c with half the lanes. AVX2 cannot convert integers with rounding toward zero, so the whole run sets the processor's
  * rounding mode to toward zero: every other fp32 operation of the fast range is exact or followed by a truncation, and the exact path uses
  * integers only. Only this file is compiled for AVX2; h16.c calls it only where the processor has it. */
-#include "cpu/h16_core.h"
-#include "cpu/h32_core.h"
+#include "mma/h16_core.h"
+#include "mma/h32_core.h"
 #include <immintrin.h>
 
 #define COLUMNS 16u

@@ -8,7 +8,7 @@
 #ifndef VERBATIM_H32_CORE_H
 #define VERBATIM_H32_CORE_H
 #include "base/base.h"
-#include "cpu/h32.h"
+#include "mma/h32.h"
 #include "kernels_src/num.h"
 
 #define H32_ROWS 64u

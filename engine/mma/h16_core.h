@@ -11,7 +11,7 @@
 #ifndef VERBATIM_H16_CORE_H
 #define VERBATIM_H16_CORE_H
 #include "base/base.h"
-#include "cpu/h16.h"
+#include "mma/h16.h"
 #include "kernels_src/num.h"
 
 struct h32_core;

@@ -2,7 +2,7 @@
  *
  * Where two products of a column are added, each is multiplied by its sign, 1 or -1. Only this file is compiled for AVX-512; h32.c calls it
  * only where the processor has it. */
-#include "cpu/h32_core.h"
+#include "mma/h32_core.h"
 #include <immintrin.h>
 #include <string.h>
 

@@ -3,8 +3,8 @@
  * Values are in column order. Exponents, one register of 32 16-bit lanes per k, are interleaved (column j in lane 2j, column 16+j in lane
  * 2j+1), so that shifts alone widen them to the two fp32 registers. Only this file is compiled for AVX-512; h16.c calls it only where the
  * processor has it. */
-#include "cpu/h16_core.h"
-#include "cpu/h32_core.h"
+#include "mma/h16_core.h"
+#include "mma/h32_core.h"
 #include <immintrin.h>
 
 #define COLUMNS 32u

@@ -1,8 +1,8 @@
 /* h16_portable.c - the fast range of h16_core.h in plain C, with loops that a compiler can vectorize for any processor.
  *
  * Read next: h16_avx512.c, the same steps with sixteen lanes in a register. */
-#include "cpu/h16_core.h"
-#include "cpu/h32_core.h"
+#include "mma/h16_core.h"
+#include "mma/h32_core.h"
 
 #define COLUMNS 16u
 

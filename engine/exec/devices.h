@@ -1,0 +1,28 @@
+/* devices.h - the GPUs of a plan, one for each rank, as one thing: opened, bound, frozen and closed together.
+ *
+ * Rank r has the GPU of number first + r. All are of one kind, and each can use the memory of every other. Must not know requests. Read
+ * next: gpu/gpu.h, backend_ranks.c. */
+#ifndef VERBATIM_EXEC_DEVICES_H
+#define VERBATIM_EXEC_DEVICES_H
+#include "exec/exec.h"
+
+typedef struct devices { /* zeroed: none is open */
+  uint32_t count;
+  gpu *list[RANKS_MAX];
+} devices;
+
+/* Opens the GPUs from number `first` on, and binds this thread to them. ERR_DEVICE: there are not as many, they are unlike each other, or
+ * two of them have no way to each other's memory. */
+status devices_open(devices *self, uint32_t first, uint32_t count, const dynlib_search *search);
+void devices_close(devices *self); /* bound; releases and unbinds */
+
+/* For exec_open. */
+void devices_use(const devices *self, exec_options *options);
+
+/* Without a GPU these do nothing. */
+void devices_bind(const devices *self);
+void devices_unbind(const devices *self);
+void devices_freeze(const devices *self);
+void devices_on_fault(const devices *self, gpu_fault_hook *hook, void *context);
+
+#endif

@@ -1,0 +1,226 @@
+/* ranks.c - see ranks.h. */
+#include "exec/ranks.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TIMEOUT_DEFAULT_MS 10000u
+#define LINKS_STEPS 16u /* a copy of 8 bytes between two steps takes 2 us */
+#define PATTERN(rank, i) ((uint8_t)(((rank) * 0x61u + (i) * 0x9du + (i) / 251u) | 1u)) /* never the zeros that memory may hold */
+
+typedef struct rank_host { /* of a rank, in host memory */
+  exchange_record record;
+  uint64_t links[2];  /* EXCHANGE_DIGEST after the step of a side */
+  uint64_t digests[]; /* [2][max_batch_tokens + max_logit_rows]: of x, then of the head's input */
+} rank_host;
+
+uint64_t ranks_host_bytes(const plan *p) {
+  const plan_limits *l = &p->header->limits;
+  return align_up(sizeof(rank_host) + 16ull * (l->max_batch_tokens + l->max_logit_rows), 256);
+}
+
+static rank_host *host_of(const exec *self, uint32_t rank) { return (rank_host *)(void *)self->rank_host[rank]; }
+
+static uint64_t *digests_of(const exec *self, uint32_t rank, uint32_t side) {
+  const plan_limits *l = &self->plan->header->limits;
+  return host_of(self, rank)->digests + (uint64_t)side * (l->max_batch_tokens + l->max_logit_rows);
+}
+
+static backend *select_rank(exec *self, uint32_t rank) {
+  backend *b = self->rank[rank];
+  if (b->calls->select) b->calls->select(b);
+  return b;
+}
+
+static uint64_t address_on(const exec *self, const backend *rank, uint32_t region, uint64_t offset) {
+  return rank->base + self->plan->regions[region].offset + offset;
+}
+
+/* === Start-up =============================================================================================================== */
+
+static void zero_exchange(exec *self) {
+  const plan_io *io = &self->plan->header->io;
+  self->backend->calls->fill(self->backend, exec_address(self, REGION_STATE, io->exchange), 0, 4ull * EXCHANGE_STATE_WORDS);
+  self->backend->calls->fill(self->backend, exec_address(self, REGION_STATE, io->inbox), 0, EXCHANGE_INBOX_BYTES((uint64_t)self->ranks));
+}
+
+void ranks_start_tables(exec *self) {
+  const uint32_t ms = self->options.exchange_timeout_ms ? self->options.exchange_timeout_ms : TIMEOUT_DEFAULT_MS;
+  if (self->ranks == 1) return;
+  if (self->options.poison || !self->backend->is_zeroed) zero_exchange(self);
+  for (uint32_t r = 0; r < self->ranks; r++) {
+    backend *b = select_rank(self, r);
+    exchange_ranks table = {.rank = r, .count = self->ranks, .record = (uint64_t)(uintptr_t)&host_of(self, r)->record,
+                            .timeout_ns = ms * UINT64_C(1000000)};
+    for (uint32_t i = 0; i < self->ranks; i++) table.peer[i] = self->rank[i]->base - b->base;
+    b->calls->write(b, address_on(self, b, REGION_STATE, self->plan->header->io.ranks), &table, sizeof table);
+  }
+}
+
+static const plan_fixup *pointer_of(const exec *self, const plan_op *op, size_t field) {
+  for (uint32_t i = 0; i < op->fixup_count; i++)
+    if (self->plan->fixups[op->first_fixup + i].args_offset == field) return &self->plan->fixups[op->first_fixup + i];
+  return NULL;
+}
+
+/* One row, or as many as the kernel is for at least: they are all the rows that are sent. */
+typedef struct trial {
+  uint32_t op, rows, table_rows, part_bytes;
+  const plan_fixup *x, *y;
+  uint8_t *bytes; /* [table_rows][ranks * part_bytes] */
+} trial;
+
+/* Fails at the first byte of the rank that is not the pattern's. */
+static status judge(const exec *self, const trial *t, uint32_t rank) {
+  for (uint64_t i = 0; i < (uint64_t)t->table_rows * self->ranks * t->part_bytes; i++) {
+    const uint32_t from = (uint32_t)(i / t->part_bytes % self->ranks);
+    const uint64_t in_part = i / t->part_bytes / self->ranks * t->part_bytes + i % t->part_bytes;
+    if (t->bytes[i] != PATTERN(from, in_part))
+      return FAIL(ERR_MISMATCH, "start: %s: rank %u received from rank %u at byte %llu: expected %02x, found %02x; hint: the link between "
+                  "the two GPUs, or one of them, is broken; `verbatim doctor` tests every link", self->ops[t->op].name, rank, from,
+                  (unsigned long long)in_part, PATTERN(from, in_part), t->bytes[i]);
+  }
+  return OK;
+}
+
+static status try_exchange(exec *self, const trial *t) {
+  const uint64_t own_bytes = (uint64_t)t->table_rows * t->part_bytes, zero = 0;
+  step_in head = {.token_count = t->rows, .logit_count = t->rows, .tile_count = 1, .seq_count = 1};
+  for (uint32_t part = 0; part < STEP_PARTS; part++)
+    exec_write(self, REGION_STEP, self->plan->header->io.step + part * sizeof head, &head, sizeof head);
+  for (uint32_t r = 0; r < self->ranks; r++) {
+    backend *b = select_rank(self, r);
+    for (uint64_t i = 0; i < own_bytes; i++) t->bytes[i] = PATTERN(r, i);
+    b->calls->write(b, address_on(self, b, t->x->region, t->x->offset), t->bytes, own_bytes);
+    b->calls->fill(b, address_on(self, b, t->y->region, t->y->offset), 0, own_bytes * self->ranks / 4 * 4);
+    b->calls->sync(b, "the start of an exchange");
+  }
+  exec_run_alone(self, t->op, t->rows, t->rows);
+  for (uint32_t r = 0; r < self->ranks; r++) {
+    backend *b = select_rank(self, r);
+    b->calls->read(b, address_on(self, b, t->y->region, t->y->offset), &zero, 1, own_bytes * self->ranks, t->bytes);
+    TRY(judge(self, t, r));
+  }
+  return OK;
+}
+
+/* The first exchange of every kernel variant, with the fewest rows that it is for. */
+static bool is_first_of_variant(const exec *self, uint32_t op) {
+  const plan_op *ops = self->plan->ops;
+  if (kernels_row(ops[op].kernel)->run_cpu == NULL || ops[op].kernel != KERNEL_exchange) return false;
+  for (uint32_t i = 0; i < op; i++)
+    if (ops[i].kernel == KERNEL_exchange && ops[i].variant == ops[op].variant) return false;
+  return true;
+}
+
+status ranks_start_check(exec *self) {
+  const plan *p = self->plan;
+  if (self->ranks == 1) return OK;
+  for (uint32_t i = 0; i < p->op_count; i++) {
+    const plan_op *op = &p->ops[i];
+    if (!is_first_of_variant(self, i)) continue;
+    exchange_args args;
+    memcpy(&args, p->args + op->args_offset, sizeof args);
+    trial t = {.op = i, .rows = op->rows_min, .table_rows = op->rows_min * args.rows_mul[0], .part_bytes = args.part_bytes[0],
+               .x = pointer_of(self, op, offsetof(exchange_args, x)), .y = pointer_of(self, op, offsetof(exchange_args, y))};
+    if (!t.x || !t.y) return FAIL(ERR_FORMAT, "plan op %s exchanges nothing", self->ops[i].name);
+    t.bytes = malloc((uint64_t)t.table_rows * self->ranks * t.part_bytes);
+    if (!t.bytes) return FAIL(ERR_LIMIT, "start: no memory for the pattern of an exchange");
+    const status result = try_exchange(self, &t);
+    free(t.bytes);
+    TRY(result);
+  }
+  return OK;
+}
+
+/* === Steps ================================================================================================================== */
+
+void ranks_fetch(exec *self, uint32_t side, const step_in *head) {
+  const plan_header *header = self->plan->header;
+  const uint32_t region = exec_region(REGION_RESULT, side);
+  self->compared[side] = *head;
+  for (uint32_t r = 0; r < self->ranks && self->ranks > 1; r++) {
+    backend *b = select_rank(self, r);
+    uint64_t *x = digests_of(self, r, side), *of_head = x + header->limits.max_batch_tokens;
+    b->calls->download(b, QUEUE_RESULTS, x, address_on(self, b, region, header->io.rank_x), 8ull * head->token_count);
+    b->calls->download(b, QUEUE_RESULTS, of_head, address_on(self, b, region, header->io.rank_head), 8ull * head->logit_count);
+  }
+}
+
+void ranks_fetch_links(exec *self, uint32_t side) {
+  self->has_links[side] = self->ranks > 1 && self->submitted % LINKS_STEPS == 0;
+  for (uint32_t r = 0; r < self->ranks && self->has_links[side]; r++) {
+    backend *b = select_rank(self, r);
+    const uint64_t at = self->plan->header->io.exchange + 4ull * EXCHANGE_DIGEST;
+    b->calls->download(b, QUEUE_OPS, &host_of(self, r)->links[side], address_on(self, b, REGION_STATE, at), sizeof(uint64_t));
+  }
+}
+
+static void compare_links(exec *self, uint32_t rank, uint32_t side) {
+  const unsigned long long first = host_of(self, 0)->links[side], other = host_of(self, rank)->links[side];
+  char text[FAIL_TEXT_MAX];
+  if (!self->has_links[side] || first == other) return;
+  snprintf(text, sizeof text, "ranks differ in one of the %u steps up to %llu: the digest of all that was exchanged is %016llx on rank 0, "
+           "and %016llx on rank %u: a link between GPUs is broken", LINKS_STEPS, (unsigned long long)self->waited, first, other, rank);
+  exec_fault(self, text);
+}
+
+static void compare_rows(exec *self, uint32_t rank, const char *what, const uint64_t *first, const uint64_t *other, uint32_t rows) {
+  char text[FAIL_TEXT_MAX];
+  for (uint32_t i = 0; i < rows; i++) {
+    if (first[i] == other[i]) continue;
+    snprintf(text, sizeof text, "ranks differ in step %llu, %s row %u: rank 0 has digest %016llx, rank %u has %016llx: a GPU, its memory "
+             "or a link between GPUs is broken", (unsigned long long)self->waited, what, i, (unsigned long long)first[i], rank,
+             (unsigned long long)other[i]);
+    exec_fault(self, text);
+  }
+}
+
+void ranks_compare(exec *self, uint32_t side) {
+  const uint32_t tokens = self->plan->header->limits.max_batch_tokens;
+  for (uint32_t r = 1; r < self->ranks; r++) {
+    compare_links(self, r, side);
+    const uint64_t *first = digests_of(self, 0, side), *other = digests_of(self, r, side);
+    compare_rows(self, r, "token", first, other, self->compared[side].token_count);
+    compare_rows(self, r, "logits", first + tokens, other + tokens, self->compared[side].logit_count);
+  }
+}
+
+void ranks_renew(exec *self) {
+  if (self->ranks == 1 || self->submitted == 0 || self->submitted % EXCHANGE_STEPS_MAX != 0) return;
+  self->backend->calls->sync(self->backend, "the last step of an interval");
+  zero_exchange(self);
+  self->backend->calls->sync(self->backend, "the first step of an interval");
+}
+
+/* === Faults ================================================================================================================= */
+
+/* Whether the op has the exchange of this number in it. */
+static bool has_exchange(const exec *self, const plan_op *op, uint32_t nth) {
+  const uint8_t *bytes = self->plan->args + op->args_offset;
+  exchange_args exchange;
+  rank_norm_args norm;
+  if (op->kernel == KERNEL_exchange) return memcpy(&exchange, bytes, sizeof exchange), exchange.nth == nth;
+  if (op->kernel == KERNEL_rank_norm) return memcpy(&norm, bytes, sizeof norm), norm.nth == nth;
+  return false;
+}
+
+static const char *exchange_name(const exec *self, uint32_t nth) {
+  for (uint32_t i = 0; i < self->op_count; i++)
+    if (has_exchange(self, &self->plan->ops[i], nth)) return self->ops[i].name;
+  return "an exchange";
+}
+
+void ranks_explain(void *context, char *text, size_t text_bytes) {
+  const exec *self = context;
+  for (uint32_t r = 0; r < self->ranks; r++) {
+    if (!self->rank_host[r]) continue;
+    const volatile exchange_record *record = &host_of(self, r)->record;
+    if (!record->is_written) continue;
+    const uint32_t ms = self->options.exchange_timeout_ms ? self->options.exchange_timeout_ms : TIMEOUT_DEFAULT_MS;
+    snprintf(text, text_bytes, "rank %u waited %g s for rank %u at op \"%s\" of step %llu: a GPU hangs, or a link is broken; hint: "
+             "exchange-timeout states the longest wait", record->rank, ms / 1000.0, record->waited_for, exchange_name(self, record->op),
+             (unsigned long long)self->waited);
+    return;
+  }
+}

@@ -1,0 +1,29 @@
+/* plan/format_kv.h - sizes of what a plan keeps of a token, by model and formats. A part of plan/format.h, which includes it. */
+#ifndef VERBATIM_PLAN_FORMAT_KV_H
+#define VERBATIM_PLAN_FORMAT_KV_H
+
+/* Bytes of a token's KV row in one layer. */
+static inline uint32_t plan_kv_row_bytes(const plan_model *model, const plan_quant *quant) {
+  if (quant->kv_format == KV_FP8) return model->kv_lora_rank + model->rope_dim;
+  if (quant->kv_format == KV_FP8_DS_MLA) return model->kv_lora_rank + model->kv_lora_rank / SCALE_COLUMNS * 4 + model->rope_dim * 2;
+  return (model->kv_lora_rank + model->rope_dim) * 2;
+}
+
+/* Number of layers below this one that have an indexer: the index of this layer's pages among the indexers' pages. */
+static inline uint32_t plan_indexers(const plan_quant *quant, uint32_t layer) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < layer; i++) count += plan_has_indexer(quant, i) != 0;
+  return count;
+}
+
+/* Bytes of the pages of all indexers. */
+static inline uint64_t plan_index_bytes(const plan_quant *quant, uint32_t layers, uint32_t kv_pages) {
+  return (uint64_t)plan_indexers(quant, layers) * kv_pages * INDEX_PAGE_BYTES;
+}
+
+/* Bytes of a page of 64 tokens in all layers, without its history. */
+static inline uint64_t plan_page_bytes(const plan_model *model, const plan_quant *quant) {
+  return (uint64_t)model->layers * PAGE_TOKENS * plan_kv_row_bytes(model, quant) + plan_index_bytes(quant, model->layers, 1);
+}
+
+#endif

@@ -1,0 +1,154 @@
+/* check_ranks.c - see check_ranks.h. One walk over the ops; of alternatives each is judged by itself. */
+#include "checks/check_ranks.h"
+#include <stdlib.h>
+#include "checks/reading.h"
+
+/* Ops that may compute a part of columns or heads: every output is a function of one column or head of the divided operands. Of the others,
+ * each reads a row whole. */
+static bool may_divide(uint32_t kernel) {
+  switch (kernel) {
+    case OP_gemm:
+    case OP_fp8_gemm:
+    case OP_moe_gemm:
+    case OP_fp8_moe_gemm:
+    case OP_act_quant:
+    case OP_qkv_rope:
+    case OP_mla_attn:
+    case OP_mla_fold:
+    case OP_mla_expand:
+    case OP_mla_prefill:
+    case OP_moe_fold: return true;
+    default: return false;
+  }
+}
+
+/* An operand of which a product sums over the columns, or that all heads share: it must be whole. */
+static bool must_be_whole(uint32_t kernel, size_t field) {
+  switch (kernel) {
+    case OP_qkv_rope: return field == FIELD(qkv_rope, kv_in);
+    case OP_fp8_gemm: return field == FIELD(fp8_gemm, x) || field == FIELD(fp8_gemm, x_scale);
+    case OP_moe_gemm: return field == FIELD(moe_gemm, x);
+    case OP_fp8_moe_gemm: return field == FIELD(fp8_moe_gemm, x) || field == FIELD(fp8_moe_gemm, x_scale);
+    default: return false;
+  }
+}
+
+/* Takes the columns of all ranks: what it exchanges must be divided, and what it leaves is whole. */
+static bool exchanges(uint32_t kernel, size_t field) {
+  if (kernel == OP_rank_norm) return field == FIELD(rank_norm, delta) || field == FIELD(rank_norm, experts);
+  return kernel == OP_exchange && field != FIELD(exchange, ranks);
+}
+
+/* A product by heads multiplies each head's own columns, any other all columns of a row. */
+static bool sums_over(const plan_header *h, const plan_op *op, const void *args, size_t field) {
+  const uint32_t heads = h->model.heads / h->limits.ranks;
+  return op->kernel == OP_gemm && ((const gemm_args *)args)->batches != heads && field == FIELD(gemm, x);
+}
+
+typedef struct walk {
+  const ranks_plan *p;
+  uint64_t *own_bytes; /* [buffers] leading bytes of each row that only this rank has */
+} walk;
+
+static const char *name_of(const walk *w, const plan_op *op) {
+  return op->name < w->p->header->strings.count ? w->p->strings + op->name : "?";
+}
+
+static const plan_fixup *find_pointer(const walk *w, const plan_op *op, uint32_t args_offset) {
+  for (uint32_t i = 0; i < op->fixup_count; i++)
+    if (w->p->fixups[op->first_fixup + i].args_offset == args_offset) return &w->p->fixups[op->first_fixup + i];
+  return NULL;
+}
+
+/* Tensors lie in the order of the table. */
+static bool is_own_weight(const walk *w, uint64_t offset) {
+  uint32_t low = 0, high = w->p->header->tensors.count;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (w->p->tensors[middle].offset == offset) return w->p->tensors[middle].rank_step != 0;
+    if (w->p->tensors[middle].offset < offset) low = middle + 1;
+    else high = middle;
+  }
+  return false;
+}
+
+/* Bytes from the buffer's start, which is that of its first row. */
+static uint64_t base_of(const walk *w, const plan_fixup *f) {
+  return f->offset - w->p->buffers[w->p->homes[f - w->p->fixups]].offset;
+}
+
+static bool is_own(const walk *w, const plan_fixup *f) {
+  if (f->region == REGION_WEIGHTS) return is_own_weight(w, f->offset);
+  return f->region == REGION_WORK && base_of(w, f) < w->own_bytes[w->p->homes[f - w->p->fixups]];
+}
+
+static status check_reads(const walk *w, const plan_op *op, const void *args, const check_access *list, uint32_t count, bool *divides) {
+  const char *name = name_of(w, op);
+  *divides = false;
+  for (uint32_t i = 0; i < count; i++) {
+    const plan_fixup *f = list[i].is_write ? NULL : find_pointer(w, op, list[i].args_offset);
+    if (!f) continue;
+    const bool own = is_own(w, f), is_part = own && f->region == REGION_WORK;
+    if (exchanges(op->kernel, list[i].args_offset)) {
+      if (!is_part) return FAIL(ERR_FORMAT, "check: op %s exchanges rows that all ranks have", name);
+      continue;
+    }
+    if (is_part &&
+        (!may_divide(op->kernel) || must_be_whole(op->kernel, list[i].args_offset) ||
+         sums_over(w->p->header, op, args, list[i].args_offset)))
+      return FAIL(ERR_FORMAT, "check: op %s reads columns that only one rank has, at argument byte %u: expected an exchange before it",
+                  name, list[i].args_offset);
+    *divides |= own;
+  }
+  if (*divides == (op->rank_columns != 0)) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: rank_columns is %u, and its columns are %s among ranks", name, op->rank_columns,
+              *divides ? "divided" : "not divided");
+}
+
+static void note_writes(walk *w, const plan_op *op, const check_access *list, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
+    const plan_fixup *f = list[i].is_write ? find_pointer(w, op, list[i].args_offset) : NULL;
+    if (!f || f->region != REGION_WORK) continue;
+    uint64_t *own = &w->own_bytes[w->p->homes[f - w->p->fixups]], base = base_of(w, f);
+    if (op->rank_columns) *own = plus(base, times(op->rank_columns, size_of(list[i].type)));
+    else if (base == 0) *own = 0;
+  }
+}
+
+static status check_op(walk *w, const plan_op *op) {
+  const plan_limits *l = &w->p->header->limits;
+  uint64_t args[32] = {0};
+  check_access list[CHECK_ACCESS_MAX];
+  if (op->args_bytes > sizeof args) return FAIL(ERR_FORMAT, "check: op %s has arguments of the wrong size", name_of(w, op));
+  memcpy(args, w->p->args + op->args_offset, op->args_bytes);
+  for (uint32_t i = 0; i < op->fixup_count; i++) args[w->p->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not NULL */
+  const check_rows rows = {min_u32(op->rows_max, l->max_batch_tokens), min_u32(op->rows_max, l->max_logit_rows), 1,
+                           op->rows_kind == ROWS_PROMPT};
+  const uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, l, &rows, list);
+  bool divides;
+  TRY(check_reads(w, op, args, list, count, &divides));
+  note_writes(w, op, list, count);
+  return OK;
+}
+
+/* Every row of a divided tensor goes to exactly one rank. */
+static status check_tensor(const ranks_plan *p, uint32_t index) {
+  const plan_tensor *t = &p->tensors[index];
+  if (index > 0 && t[-1].offset >= t->offset)
+    return FAIL(ERR_FORMAT, "check: tensor %s is not in the order of places", p->strings + t->name);
+  const uint32_t ranks = p->header->limits.ranks;
+  const uint64_t own = (uint64_t)t->batches * t->row_step;
+  if (t->rank_step == 0 || (ranks > 1 && t->rank_step == own && own * ranks == t->rows)) return OK;
+  return FAIL(ERR_FORMAT, "check: tensor %s: %u ranks with %llu of %u rows each, %u apart", p->strings + t->name, ranks,
+              (unsigned long long)own, t->rows, t->rank_step);
+}
+
+status check_ranks(const ranks_plan *p) {
+  walk w = {p, calloc((size_t)p->header->buffers.count + 1, sizeof *w.own_bytes)};
+  ASSERT(w.own_bytes != NULL);
+  status result = OK;
+  for (uint32_t i = 0; i < p->header->tensors.count && result == OK; i++) result = check_tensor(p, i);
+  for (uint32_t i = 0; i < p->header->ops.count && result == OK; i++) result = check_op(&w, &p->ops[i]);
+  free(w.own_bytes);
+  return result;
+}

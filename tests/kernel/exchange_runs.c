@@ -1,0 +1,128 @@
+/* exchange_runs.c - see exchange_runs.h. */
+#include "tests/kernel/exchange_runs.h"
+#include "engine/base/base.h"
+#include <stdlib.h>
+#include <string.h>
+
+static u64 word_of(const exchange_run *run, u32 step, u32 rank, u32 table, u32 i) {
+  cases c = {.state = (u64)run->seed << 48 ^ (u64)step << 40 ^ (u64)rank << 36 ^ (u64)table << 34 ^ i};
+  const u64 high = cases_bits(&c);
+  return high << 32 | cases_bits(&c);
+}
+
+static u32 words_of(const run_step *s, u32 table) {
+  const u32 rows = s->args.rows_kind == ROWS_LOGITS ? s->args.step->logit_count : s->args.step->token_count;
+  return rows * s->args.rows_mul[table] * (s->args.part_bytes[table] / 8);
+}
+
+/* Random sizes whose x and y fit into the zone, at random places in it: x and y of all tables in a random order of the two. */
+static void draw_step(exchange_run *run, const run_limits *limits, u32 number, u32 form, cases *c) {
+  run_step *s = &run->steps[number];
+  exchange_args *a = &s->args;
+  step_in *in = (step_in *)(run->base + number * sizeof *in);
+  u32 tables = 1 + cases_below(c, EXCHANGE_TABLES), rows;
+  size_t used = 0;
+  *in = (step_in){.token_count = cases_below(c, limits->rows + 1), .logit_count = cases_below(c, limits->rows + 1)};
+  *a = (exchange_args){.step = in, .rows_kind = cases_below(c, 2), .nth = number, .count = run->ranks};
+  rows = a->rows_kind == ROWS_LOGITS ? in->logit_count : in->token_count;
+  u8 *at = run->base + run->zone_at;
+  for (u32 t = 0; t < tables; t++) {
+    const u32 mul = 1 + cases_below(c, 3), part = 8 * (1 + cases_below(c, limits->part_units)), gap = 16 * cases_below(c, 4);
+    const u64 bytes = (u64)rows * mul * part;
+    const size_t x_bytes = (size_t)align_up(bytes, 16), y_bytes = (size_t)align_up(bytes * run->ranks, 16);
+    if (used + gap + x_bytes + y_bytes + 16 > limits->zone_bytes || (x_bytes + y_bytes == 0 && t > 0)) break;
+    const bool y_first = cases_below(c, 2);
+    a->x[t] = at + used + gap + (y_first ? y_bytes : 0);
+    a->y[t] = at + used + gap + (y_first ? 0 : x_bytes);
+    a->rows_mul[t] = mul;
+    a->part_bytes[t] = part;
+    used += gap + x_bytes + y_bytes;
+  }
+  a->ranks = (const exchange_ranks *)(run->base + RUN_STEPS_MAX * sizeof *in);
+  a->state = (u32 *)(run->base + 4096 - 64);
+  a->inbox = run->base + 4096;
+  size_t words = 0;
+  for (u32 t = 0; t < EXCHANGE_TABLES; t++) words += words_of(s, t);
+  s->has_tags = (form == 2 ? cases_below(c, 2) : form) && words * 8 <= EXCHANGE_TAGGED_BYTES;
+  s->grid = 1 + cases_below(c, limits->grid);
+}
+
+void exchange_runs_open(exchange_run *run, const run_limits *limits, u32 seed, u32 form) {
+  cases c = {.state = seed};
+  *run = (exchange_run){.ranks = limits->ranks, .count = limits->count, .seed = seed, .zone_bytes = limits->zone_bytes,
+                        .expected_step = UINT32_MAX};
+  ASSERT(run->ranks <= RUN_RANKS_MAX && run->count <= RUN_STEPS_MAX);
+  _Static_assert(RUN_STEPS_MAX * sizeof(step_in) + sizeof(exchange_ranks) <= 4096 - 64, "the head of an area");
+  run->zone_at = (size_t)align_up(4096 + EXCHANGE_INBOX_BYTES(run->ranks), 4096);
+  run->area_bytes = (size_t)align_up(run->zone_at + run->zone_bytes, 4096);
+  run->base = calloc(run->ranks, run->area_bytes); /* of which pages that nobody touches cost nothing */
+  run->expected = malloc(run->ranks * run->zone_bytes);
+  ASSERT(run->base && run->expected && cpu_pool_open(&run->pool, 1) == OK);
+  for (u32 i = 0; i < run->count; i++) draw_step(run, limits, i, form, &c);
+  for (u32 r = 0; r < run->ranks; r++) {
+    u8 *area = run->base + r * run->area_bytes;
+    exchange_ranks *ranks = (exchange_ranks *)(area + RUN_STEPS_MAX * sizeof(step_in));
+    memcpy(area, run->base, RUN_STEPS_MAX * sizeof(step_in));
+    *ranks = (exchange_ranks){.rank = r, .count = run->ranks};
+    for (u32 p = 0; p < run->ranks; p++) ranks->peer[p] = ((u64)p - r) * run->area_bytes;
+  }
+}
+
+void exchange_runs_close(exchange_run *run) {
+  cpu_pool_close(run->pool);
+  free(run->base);
+  free(run->expected);
+}
+
+exchange_args exchange_runs_args(const exchange_run *run, u32 step, u32 rank, u64 base) {
+  exchange_args a = run->steps[step].args;
+  u64 words[sizeof a / 8];
+  memcpy(words, &a, sizeof a);
+  for (u32 i = 0; i < offsetof(exchange_args, part_bytes) / 8; i++)
+    if (words[i]) words[i] += base + rank * run->area_bytes - (u64)(uintptr_t)run->base;
+  memcpy(&a, words, sizeof a);
+  return a;
+}
+
+void exchange_runs_fill(const exchange_run *run, u32 step, u32 rank, u8 *zone) {
+  const run_step *s = &run->steps[step];
+  memset(zone, 0xc0 | (int)(step % 4 << 4 | rank), run->zone_bytes);
+  for (u32 t = 0; t < EXCHANGE_TABLES && s->args.x[t]; t++) {
+    u8 *x = zone + ((const u8 *)s->args.x[t] - (run->base + run->zone_at));
+    for (u32 i = 0; i < words_of(s, t); i++) {
+      const u64 word = word_of(run, step, rank, t, i);
+      memcpy(x + i * 8, &word, 8);
+    }
+  }
+}
+
+/* In lockstep, in areas without inboxes. */
+static void expect(exchange_run *run, u32 step) {
+  const size_t head = 4096, bytes = head + run->zone_bytes;
+  u8 *areas = calloc(run->ranks, bytes);
+  ASSERT(areas);
+  for (u32 r = 0; r < run->ranks; r++) exchange_runs_fill(run, step, r, areas + r * bytes + head);
+  for (u32 r = 0; r < run->ranks; r++) {
+    exchange_args a = run->steps[step].args;
+    exchange_ranks ranks = {.rank = r, .count = run->ranks};
+    for (u32 p = 0; p < run->ranks; p++) ranks.peer[p] = ((u64)p - r) * bytes;
+    a.ranks = &ranks;
+    for (u32 t = 0; t < EXCHANGE_TABLES && a.x[t]; t++) {
+      a.x[t] = areas + r * bytes + head + ((const u8 *)a.x[t] - (run->base + run->zone_at));
+      a.y[t] = areas + r * bytes + head + ((const u8 *)a.y[t] - (run->base + run->zone_at));
+    }
+    cpu_exchange(&a, run->pool);
+  }
+  for (u32 r = 0; r < run->ranks; r++) memcpy(run->expected + r * run->zone_bytes, areas + r * bytes + head, run->zone_bytes);
+  run->expected_step = step;
+  free(areas);
+}
+
+size_t exchange_runs_wrong(exchange_run *run, u32 step, u32 rank, const u8 *zone) {
+  if (run->expected_step != step) expect(run, step);
+  const u8 *expected = run->expected + rank * run->zone_bytes;
+  size_t i = 0;
+  if (memcmp(zone, expected, run->zone_bytes) == 0) return run->zone_bytes;
+  while (zone[i] == expected[i]) i++;
+  return i;
+}

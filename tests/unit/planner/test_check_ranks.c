@@ -1,0 +1,204 @@
+/* test_check_ranks.c - plans of several ranks: what they have of one rank's, and faults of the division that the verifier names. */
+#include "tests/unit/unit.h"
+#include "kernels_src/abi.h"
+#include "planner/checks/check.h"
+#include "planner/draft.h"
+#include "tests/unit/plan/plan_edit.h"
+
+#define TINY "tests/data/configs/tiny.json"
+#define LIMITS "max-num-batched-tokens: 512\nmax-model-len: 1024\n"
+
+static editable open_ranks(const char *ranks) {
+  char deploy[128];
+  snprintf(deploy, sizeof deploy, LIMITS "tensor-parallel-size: %s\n", ranks);
+  return edit_plan(TINY, deploy);
+}
+
+static const plan_tensor *find_tensor(const editable *e, const char *name) {
+  for (uint32_t i = 0; i < e->h->tensors.count; i++)
+    if (strcmp(text(e, e->tensors[i].name), name) == 0) return &e->tensors[i];
+  fail_msg("no tensor %s", name);
+  return NULL;
+}
+
+/* === What is divided ==================================================================================================== */
+
+static void ranks_have_one_numerics_id(void **state) {
+  (void)state;
+  editable one = open_ranks("1");
+  const char *const counts[] = {"2", "4"};
+  for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+    editable several = open_ranks(counts[i]);
+    assert_memory_equal(several.h->numerics_id, one.h->numerics_id, sizeof one.h->numerics_id);
+    assert_int_equal(several.h->limits.ranks, 2u << i);
+    assert_true(several.regions[REGION_WEIGHTS].bytes < one.regions[REGION_WEIGHTS].bytes);
+    assert_int_equal(several.regions[REGION_KV].bytes, one.regions[REGION_KV].bytes);
+    free(several.file.bytes);
+  }
+  for (uint32_t i = 0; i < one.h->ops.count; i++) {
+    assert_int_equal(one.ops[i].rank_columns, 0);
+    assert_int_equal(one.ops[i].point_order, 2 * i + 1);
+  }
+  for (uint32_t i = 0; i < one.h->tensors.count; i++) assert_int_equal(one.tensors[i].rank_step, 0);
+  free(one.file.bytes);
+}
+
+static void each_rank_has_its_rows(void **state) {
+  (void)state;
+  editable e = open_ranks("2");
+  const struct { const char *name; uint32_t rows, own; } cases[] = {
+    {"model.layers.1.mlp.experts.3.gate_proj.weight", 64, 32}, {"model.layers.1.mlp.experts.3.down_proj.weight", 192, 96},
+    {"model.layers.0.self_attn.o_proj.weight", 192, 96},       {"model.layers.0.mlp.gate_proj.weight", 384, 192},
+    {"model.layers.2.self_attn.q_b_proj.weight", 512, 256},    {"lm_head.weight", 768, 384},
+    {"model.layers.1.mlp.gate.weight", 8, 0},                  {"model.layers.0.self_attn.q_a_proj.weight", 128, 0},
+    {"model.embed_tokens.weight", 768, 0}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    const plan_tensor *t = find_tensor(&e, cases[i].name);
+    assert_int_equal(t->rows, cases[i].rows);
+    assert_int_equal(t->rank_step, cases[i].own);
+    assert_int_equal(t->row_count, cases[i].own ? cases[i].own : cases[i].rows);
+  }
+  free(e.file.bytes);
+}
+
+static void expect_rows(editable *e, const char *name, uint32_t kernel, uint32_t rows_min, uint32_t rows_max) {
+  uint32_t next = rows_min;
+  for (uint32_t i = 0; i < e->h->ops.count; i++) {
+    if (e->ops[i].kernel != kernel || strcmp(text(e, e->ops[i].name), name) != 0) continue;
+    if (e->ops[i].rows_min != next) fail_msg("%s: rows %u to %u after %u", name, e->ops[i].rows_min, e->ops[i].rows_max, next - 1);
+    next = e->ops[i].rows_max + 1;
+  }
+  if (next != rows_max + 1) fail_msg("%s: rows to %u, expected %u", name, next - 1, rows_max);
+}
+
+/* Few rows by the norms, more by ops before them; behind the last layer all by ops before. */
+static void norms_exchange_few_rows(void **state) {
+  (void)state;
+  editable e = open_ranks("2");
+  const uint32_t few = RANK_NORM_ROWS_MAX, most = e.h->limits.max_batch_tokens;
+  char last[64];
+  expect_rows(&e, "layer 0 input_norm", OP_rmsnorm, 1, most);
+  expect_rows(&e, "layer 0 post_norm", OP_rank_norm, 1, few);
+  expect_rows(&e, "layer 0 attn_delta exchange", OP_exchange, few + 1, most);
+  expect_rows(&e, "layer 0 post_norm", OP_rmsnorm, few + 1, most);
+  expect_rows(&e, "layer 0 down exchange", OP_exchange, few + 1, most);
+  expect_rows(&e, "layer 1 experts sum", OP_moe_fold, few + 1, most);
+  expect_rows(&e, "layer 1 experts sum exchange", OP_exchange, few + 1, most);
+  expect_rows(&e, "layer 2 input_norm", OP_rank_norm, 1, few);
+  snprintf(last, sizeof last, "layer %u experts sum", e.h->model.layers - 1);
+  expect_rows(&e, last, OP_moe_fold, 1, most);
+  free(e.file.bytes);
+}
+
+static void what_cannot_be_divided_is_refused_by_name(void **state) {
+  (void)state;
+  fixture_bytes none = {0};
+  fixture_expect(fixture_try_plan(TINY, "tensor-parallel-size: 3\n", NULL, &none), ERR_UNSUPPORTED,
+                 "tensor-parallel-size: 3 devices cannot divide 4 heads of 128 columns evenly, at most 16 can share a model; hint: "
+                 "tensor-parallel-size: 4");
+  fixture_expect(fixture_try_plan(TINY, "tensor-parallel-size: 64\n", NULL, &none), ERR_UNSUPPORTED, "hint: tensor-parallel-size: 4");
+  fixture_expect(fixture_try_plan("tests/oracle/small-v3-fp8.json", "tensor-parallel-size: 4\n", NULL, &none), ERR_UNSUPPORTED,
+                 "in blocks of 128 evenly");
+}
+
+/* === Faults ============================================================================================================= */
+
+static void columns_are_not_stated(editable *e) { find_op(e, "layer 0 q_b")->rank_columns = 0; }
+static void columns_are_stated_that_all_have(editable *e) { find_op(e, "layer 0 qkv_a")->rank_columns = 64; }
+static void a_norm_states_columns(editable *e) { find_op(e, "layer 0 input_norm")->rank_columns = 96; }
+static void a_tensor_is_divided_unevenly(editable *e) {
+  ((plan_tensor *)(uintptr_t)find_tensor(e, "model.layers.0.self_attn.o_proj.weight"))->rank_step -= 8;
+}
+static void ranks_share_rows(editable *e) {
+  ((plan_tensor *)(uintptr_t)find_tensor(e, "model.layers.0.self_attn.o_proj.weight"))->rank_step = 0;
+}
+static void a_head_is_missing(editable *e) {
+  ((plan_tensor *)(uintptr_t)find_tensor(e, "model.layers.1.self_attn.kv_b_proj.weight"))->rank_step -= 128;
+}
+static void an_exchange_is_late(editable *e) {
+  plan_op *exchange = find_op(e, "layer 0 attn_value exchange"), saved = *exchange;
+  exchange[0] = exchange[1];
+  exchange[1] = saved;
+}
+static void an_exchange_is_missing(editable *e) { find_op(e, "layer 1 experts gate_up exchange")->rows_min = 2; }
+static void an_exchange_is_of_more_ranks(editable *e) { ((exchange_args *)args_of(e, find_op(e, "logits exchange")))->count = 4; }
+static void an_exchange_takes_what_all_have(editable *e) {
+  plan_op *op = find_op(e, "layer 0 attn_delta exchange");
+  find_fixup(e, op, offsetof(exchange_args, x))->offset = find_buffer(e, "x")->offset;
+}
+static void a_norm_is_of_more_ranks(editable *e) { ((rank_norm_args *)args_of(e, find_op(e, "layer 0 post_norm")))->count = 4; }
+static void a_norm_exchanges_what_all_have(editable *e) {
+  plan_op *op = find_op(e, "layer 0 post_norm");
+  find_fixup(e, op, offsetof(rank_norm_args, delta))->offset = find_buffer(e, "x")->offset;
+}
+static void a_norm_has_too_many_blocks(editable *e) {
+  plan_op *op = find_op(e, "layer 0 post_norm");
+  op[0].rows_max++, op[1].rows_min++;
+}
+static void a_norm_holds_too_much(editable *e) { find_spec(e, find_op(e, "layer 0 post_norm"), "SPEC_HELD")->value = 8; }
+static void a_norm_adds_a_part(editable *e) { /* with many rows, of which it exchanges none */
+  plan_op *few = find_op(e, "layer 0 post_norm"), *many = few;
+  while (many->kernel != OP_rmsnorm) many++;
+  find_fixup(e, many, offsetof(rmsnorm_args, delta))->offset = find_fixup(e, few, offsetof(rank_norm_args, delta))->offset;
+}
+static void a_norm_of_few_rows_does_not_wait(editable *e) { /* an op before it does, but with many rows only */
+  for (plan_op *op = find_op(e, "layer 2 input_norm"); strcmp(text(e, op->name), "layer 2 input_norm") == 0; op++) {
+    assert_int_equal(op->branch, BRANCH_JOIN);
+    op->branch = BRANCH_MAIN;
+  }
+}
+static void there_are_three_ranks(editable *e) { e->h->limits.ranks = 3; }
+static void there_are_no_ranks(editable *e) { e->h->limits.ranks = 0; }
+static void heads_are_of_one_rank(editable *e) { ((qkv_rope_args *)args_of(e, find_op(e, "layer 0 qkv_rope")))->heads = 4; }
+
+#define FAULT(name, words) {#name, name, words}
+static const struct {
+  const char *name;
+  void (*plant)(editable *e);
+  const char *words; /* null: any */
+} FAULTS[] = {
+    FAULT(columns_are_not_stated, "rank_columns is 0, and its columns are divided"),
+    FAULT(columns_are_stated_that_all_have, "rank_columns is 64, and its columns are not divided"),
+    FAULT(a_norm_states_columns, "rank_columns is 96"),
+    FAULT(a_tensor_is_divided_unevenly, "2 ranks with 96 of 192 rows each, 88 apart"),
+    FAULT(ranks_share_rows, "not divided"),
+    FAULT(a_head_is_missing, "2 ranks with"),
+    FAULT(an_exchange_is_late, NULL),
+    FAULT(an_exchange_is_missing, "before anything is written"),
+    FAULT(an_exchange_is_of_more_ranks, NULL),
+    FAULT(an_exchange_takes_what_all_have, NULL),
+    FAULT(a_norm_is_of_more_ranks, "count"),
+    FAULT(a_norm_exchanges_what_all_have, NULL),
+    FAULT(a_norm_has_too_many_blocks, "more bytes or blocks"),
+    FAULT(a_norm_holds_too_much, "vectors"),
+    FAULT(a_norm_adds_a_part, NULL),
+    FAULT(a_norm_of_few_rows_does_not_wait, "is not alive while op layer 1 shared down may run"),
+    FAULT(there_are_three_ranks, "heads % ranks"),
+    FAULT(there_are_no_ranks, "ranks"),
+    FAULT(heads_are_of_one_rank, NULL),
+};
+
+static void every_fault_is_named(void **state) {
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(FAULTS); i++) {
+    editable e = open_ranks("2");
+    assert_int_equal(check_plan(e.file.bytes, e.file.count), OK);
+    FAULTS[i].plant(&e);
+    fail_clear();
+    const status result = check_plan(e.file.bytes, e.file.count);
+    if (result != ERR_FORMAT || (FAULTS[i].words && !strstr(fail_text(), FAULTS[i].words)))
+      fail_msg("%s: code %d, \"%s\"", FAULTS[i].name, result, fail_text());
+    free(e.file.bytes);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(ranks_have_one_numerics_id),
+    cmocka_unit_test(each_rank_has_its_rows),
+    cmocka_unit_test(norms_exchange_few_rows),
+    cmocka_unit_test(what_cannot_be_divided_is_refused_by_name),
+    cmocka_unit_test(every_fault_is_named),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
