@@ -15,7 +15,7 @@ import os
 import re
 import sys
 
-TABLES = """serving models attention prompts indexer products startup invariance cpu tokenizers single
+TABLES = """serving models ranks attention prompts indexer products startup invariance cpu tokenizers single
 small_ops other""".split()
 RUN_FIELDS = "date gpu driver cuda commit command study".split()
 TABLE_FIELDS = "section title columns records".split()
