@@ -42,8 +42,8 @@ FUZZ_SECONDS = 3  # seconds for each target; tests/fuzz/README.md lists the long
 # End-to-end tests that compare the bits of a few requests in many schedules or under many plans: minutes of instrumented code that
 # san/schedule_fuzz also runs. It draws schedules over every model structure, with top-k lists, e4m3 caches that are dequantized, several
 # ranks and fast-prefill.
-NOT_UNDER_SANITIZERS = ["e2e/test_invariance", "e2e/test_invariance_sparse", "e2e/test_prefill", "e2e/test_ranks", "e2e/test_schedules",
-                        "e2e/test_widen"]
+NOT_UNDER_SANITIZERS = ["e2e/test_golden", "e2e/test_invariance", "e2e/test_invariance_sparse", "e2e/test_prefill", "e2e/test_ranks",
+                        "e2e/test_schedules", "e2e/test_sparse", "e2e/test_widen"]
 SANITIZED_SCHEDULES = 40  # a run of at least 30 fails if it has no preemption, no reuse and so on
 
 # These start first, led by those that keep several processors busy; the others follow in list order.
