@@ -126,6 +126,16 @@ status backend_gpu_open(const plan *p, const exec_options *options, uint64_t hos
 /* [start-up] One backend of several, which are of one kind, one for each rank of the plan. */
 status backend_ranks_open(backend *const *ranks, uint32_t rank_count, arena *host, backend **out);
 
+/* Makes the backend's device the one that this thread works with. */
+static inline void backend_select(backend *self) {
+  if (self->calls->select) self->calls->select(self);
+}
+
+/* Address of a byte of a region. */
+static inline uint64_t backend_address(const backend *self, uint32_t region, uint64_t offset) {
+  return self->base + self->plan->regions[region].offset + offset;
+}
+
 /* The op that is launched, with the number of its piece in its arguments: they are read during the launch. */
 static inline const exec_op *backend_launched(const backend *self, const backend_launch *l) {
   const exec_op *op = &self->ops[l->op];

@@ -119,7 +119,7 @@ static double elapsed_us(backend *self, uint32_t first, uint32_t last) {
 /* === Opening ================================================================================================================ */
 
 static weights_target weights(backend *self) {
-  return (weights_target){.ranks = 1, .address = {self->base + self->plan->regions[REGION_WEIGHTS].offset},
+  return (weights_target){.ranks = 1, .address = {backend_address(self, REGION_WEIGHTS, 0)},
                           .threads = cpu_pool_threads(own_const(self)->pool)};
 }
 

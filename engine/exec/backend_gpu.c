@@ -236,7 +236,7 @@ static status check_library(backend *base) { return exec_library_check(backend_g
 
 static weights_target weights(backend *base) {
   backend_gpu *self = backend_gpu_of(base);
-  weights_target target = {.ranks = 1, .address = {base->base + base->plan->regions[REGION_WEIGHTS].offset},
+  weights_target target = {.ranks = 1, .address = {backend_address(base, REGION_WEIGHTS, 0)},
                            .room = {.memory = base->staging, .slot_bytes = STAGING_SLOT_BYTES, .slot_count = STAGING_SLOTS_MAX}};
   staging_device *device = &target.room.device[0];
   *device = (staging_device){.device = self->device, .stream = self->streams[QUEUE_OPS]};

@@ -25,7 +25,7 @@ static const backend_ranks *own_const(const backend *self) { return (const backe
 static backend *choose(backend *self, uint32_t r) {
   if (r == own(self)->count) return NULL;
   backend *rank = own(self)->rank[r];
-  if (rank->calls->select) rank->calls->select(rank);
+  backend_select(rank);
   return rank;
 }
 

@@ -71,7 +71,7 @@ static status make_args(const exec *self, const backend *rank, uint32_t side, ar
   memcpy(args, self->plan->args + op->args_offset, op->args_bytes);
   for (uint32_t i = 0; i < op->fixup_count; i++) {
     const plan_fixup *fixup = &self->plan->fixups[op->first_fixup + i];
-    uint64_t address = rank->base + self->plan->regions[exec_region(fixup->region, side)].offset + fixup->offset;
+    uint64_t address = backend_address(rank, exec_region(fixup->region, side), fixup->offset);
     memcpy((uint8_t *)args + fixup->args_offset, &address, sizeof address);
   }
   out->args[side] = args;
@@ -451,8 +451,8 @@ void exec_read_rows(exec *self, uint32_t rank, uint32_t region, const uint64_t *
   ASSERT(rank < self->ranks);
   backend *b = self->rank[rank];
   for (uint32_t i = 0; i < count; i++) address_inside(self, region, offsets[i], row_bytes);
-  if (b->calls->select) b->calls->select(b);
-  b->calls->read(b, b->base + self->plan->regions[region].offset, offsets, count, row_bytes, to);
+  backend_select(b);
+  b->calls->read(b, backend_address(b, region, 0), offsets, count, row_bytes, to);
 }
 
 void exec_read(exec *self, uint32_t region, uint64_t offset, void *to, uint64_t bytes) {

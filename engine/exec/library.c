@@ -220,7 +220,7 @@ static const gpu_kernel *digest_kernel(const backend_gpu *self) {
 status exec_library_check(backend_gpu *self) {
   if (!self->library || self->options.unchecked_count) return OK;
   const uint64_t room = self->common.plan->regions[REGION_KV].bytes / 8, pinned = (EXEC_STAGING_HALF_BYTES - 256) / 16;
-  check c = {.self = self, .digest = digest_kernel(self), .digests = self->common.base + self->common.plan->regions[REGION_KV].offset};
+  check c = {.self = self, .digest = digest_kernel(self), .digests = backend_address(&self->common, REGION_KV, 0)};
   if (!c.digest) return FAIL(ERR_FORMAT, "plan: library algorithms, but no row_digest to check them with");
   c.rows_max = (uint32_t)(room < pinned ? room : pinned);
   bf16 *values = (bf16 *)(void *)self->common.staging;

@@ -27,13 +27,12 @@ static uint64_t *digests_of(const exec *self, uint32_t rank, uint32_t side) {
 }
 
 static backend *select_rank(exec *self, uint32_t rank) {
-  backend *b = self->rank[rank];
-  if (b->calls->select) b->calls->select(b);
-  return b;
+  backend_select(self->rank[rank]);
+  return self->rank[rank];
 }
 
-static uint64_t address_on(const exec *self, const backend *rank, uint32_t region, uint64_t offset) {
-  return rank->base + self->plan->regions[region].offset + offset;
+static uint32_t timeout_ms(const exec *self) {
+  return self->options.exchange_timeout_ms ? self->options.exchange_timeout_ms : TIMEOUT_DEFAULT_MS;
 }
 
 /* === Start-up =============================================================================================================== */
@@ -45,15 +44,14 @@ static void zero_exchange(exec *self) {
 }
 
 void ranks_start_tables(exec *self) {
-  const uint32_t ms = self->options.exchange_timeout_ms ? self->options.exchange_timeout_ms : TIMEOUT_DEFAULT_MS;
   if (self->ranks == 1) return;
   if (self->options.poison || !self->backend->is_zeroed) zero_exchange(self);
   for (uint32_t r = 0; r < self->ranks; r++) {
     backend *b = select_rank(self, r);
     exchange_ranks table = {.rank = r, .count = self->ranks, .record = (uint64_t)(uintptr_t)&host_of(self, r)->record,
-                            .timeout_ns = ms * UINT64_C(1000000)};
+                            .timeout_ns = timeout_ms(self) * UINT64_C(1000000)};
     for (uint32_t i = 0; i < self->ranks; i++) table.peer[i] = self->rank[i]->base - b->base;
-    b->calls->write(b, address_on(self, b, REGION_STATE, self->plan->header->io.ranks), &table, sizeof table);
+    b->calls->write(b, backend_address(b, REGION_STATE, self->plan->header->io.ranks), &table, sizeof table);
   }
 }
 
@@ -91,14 +89,14 @@ static status try_exchange(exec *self, const trial *t) {
   for (uint32_t r = 0; r < self->ranks; r++) {
     backend *b = select_rank(self, r);
     for (uint64_t i = 0; i < own_bytes; i++) t->bytes[i] = PATTERN(r, i);
-    b->calls->write(b, address_on(self, b, t->x->region, t->x->offset), t->bytes, own_bytes);
-    b->calls->fill(b, address_on(self, b, t->y->region, t->y->offset), 0, own_bytes * self->ranks / 4 * 4);
+    b->calls->write(b, backend_address(b, t->x->region, t->x->offset), t->bytes, own_bytes);
+    b->calls->fill(b, backend_address(b, t->y->region, t->y->offset), 0, own_bytes * self->ranks / 4 * 4);
     b->calls->sync(b, "the start of an exchange");
   }
   exec_run_alone(self, t->op, t->rows, t->rows);
   for (uint32_t r = 0; r < self->ranks; r++) {
     backend *b = select_rank(self, r);
-    b->calls->read(b, address_on(self, b, t->y->region, t->y->offset), &zero, 1, own_bytes * self->ranks, t->bytes);
+    b->calls->read(b, backend_address(b, t->y->region, t->y->offset), &zero, 1, own_bytes * self->ranks, t->bytes);
     TRY(judge(self, t, r));
   }
   return OK;
@@ -107,7 +105,7 @@ static status try_exchange(exec *self, const trial *t) {
 /* The first exchange of every kernel variant, with the fewest rows that it is for. */
 static bool is_first_of_variant(const exec *self, uint32_t op) {
   const plan_op *ops = self->plan->ops;
-  if (kernels_row(ops[op].kernel)->run_cpu == NULL || ops[op].kernel != KERNEL_exchange) return false;
+  if (ops[op].kernel != KERNEL_exchange) return false;
   for (uint32_t i = 0; i < op; i++)
     if (ops[i].kernel == KERNEL_exchange && ops[i].variant == ops[op].variant) return false;
   return true;
@@ -142,8 +140,8 @@ void ranks_fetch(exec *self, uint32_t side, const step_in *head) {
   for (uint32_t r = 0; r < self->ranks && self->ranks > 1; r++) {
     backend *b = select_rank(self, r);
     uint64_t *x = digests_of(self, r, side), *of_head = x + header->limits.max_batch_tokens;
-    b->calls->download(b, QUEUE_RESULTS, x, address_on(self, b, region, header->io.rank_x), 8ull * head->token_count);
-    b->calls->download(b, QUEUE_RESULTS, of_head, address_on(self, b, region, header->io.rank_head), 8ull * head->logit_count);
+    b->calls->download(b, QUEUE_RESULTS, x, backend_address(b, region, header->io.rank_x), 8ull * head->token_count);
+    b->calls->download(b, QUEUE_RESULTS, of_head, backend_address(b, region, header->io.rank_head), 8ull * head->logit_count);
   }
 }
 
@@ -152,7 +150,7 @@ void ranks_fetch_links(exec *self, uint32_t side) {
   for (uint32_t r = 0; r < self->ranks && self->has_links[side]; r++) {
     backend *b = select_rank(self, r);
     const uint64_t at = self->plan->header->io.exchange + 4ull * EXCHANGE_DIGEST;
-    b->calls->download(b, QUEUE_OPS, &host_of(self, r)->links[side], address_on(self, b, REGION_STATE, at), sizeof(uint64_t));
+    b->calls->download(b, QUEUE_OPS, &host_of(self, r)->links[side], backend_address(b, REGION_STATE, at), sizeof(uint64_t));
   }
 }
 
@@ -217,10 +215,9 @@ void ranks_explain(void *context, char *text, size_t text_bytes) {
     if (!self->rank_host[r]) continue;
     const volatile exchange_record *record = &host_of(self, r)->record;
     if (!record->is_written) continue;
-    const uint32_t ms = self->options.exchange_timeout_ms ? self->options.exchange_timeout_ms : TIMEOUT_DEFAULT_MS;
     snprintf(text, text_bytes, "rank %u waited %g s for rank %u at op \"%s\" of step %llu: a GPU hangs, or a link is broken; hint: "
-             "exchange-timeout states the longest wait", record->rank, ms / 1000.0, record->waited_for, exchange_name(self, record->op),
-             (unsigned long long)self->waited);
+             "exchange-timeout states the longest wait", record->rank, timeout_ms(self) / 1000.0, record->waited_for,
+             exchange_name(self, record->op), (unsigned long long)self->waited);
     return;
   }
 }

@@ -70,7 +70,7 @@ status exec_start_check(exec *self) {
   status result = OK;
   for (uint32_t r = 0; r < self->ranks && result == OK; r++) {
     backend *b = self->rank[r];
-    if (b->calls->select) b->calls->select(b);
+    backend_select(b);
     for (uint32_t i = 0; i < self->plan->kernel_count && result == OK; i++)
       if (!checked_before(self, i)) result = check_variant(self, b, i, image);
     if (!self->backend->has_variants) break; /* the same functions run every rank */

@@ -32,7 +32,7 @@ struct exec {
 
 /* Address of a byte of a region. */
 static inline uint64_t exec_address(const exec *self, uint32_t region, uint64_t offset) {
-  return self->backend->base + self->plan->regions[region].offset + offset;
+  return backend_address(self->backend, region, offset);
 }
 
 typedef struct exec_rows { /* launch rows, by enum rows_kind, and how often the ops of ROWS_PROMPT are repeated */
