@@ -4,11 +4,11 @@
  * Sequences of exchanges of random sizes in both forms, while ranks run ahead and fall behind. In the emulator stores between ranks arrive
  * in random order (tests/emulator/links.h), and every kernel of flaws.toml that is broken must be found. Read next: exchange_runs.h. */
 #include "tests/kernel/exchange_runs.h"
+#include "tests/kernel/rank_streams.h"
 #include "tests/unit/unit.h"
 #include "engine/gpu/gpu.h"
 #include "engine/gpu/jit.h"
 #include "engine/ops/kernels.h"
-#include "tests/emulator/emulator.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -53,54 +53,30 @@ static void the_reference_gathers(void **state) {
 
 #define THREADS 32u
 
-typedef struct rank_stream { /* what the emulator's threads run */
+typedef struct exchange_stream {
   exchange_run run;
   const emulator_kernel *tagged, *flagged;
-  u32 at[RUN_RANKS_MAX]; /* exchanges that the rank has begun */
-  u32 absent;            /* a rank that stays away from the last exchange, or RUN_RANKS_MAX */
-  u32 wrong_step, wrong_rank;
-  bool is_wrong;
-} rank_stream;
+} exchange_stream;
 
-/* All threads of the rank have ended the exchange before. */
-static void between(void *context, u32 rank) {
-  rank_stream *s = context;
-  const u32 e = s->at[rank]++;
-  u8 *zone = s->run.base + rank * s->run.area_bytes + s->run.zone_at;
-  if (e > 0 && !s->is_wrong && exchange_runs_wrong(&s->run, e - 1, rank, zone) != s->run.zone_bytes) {
-    s->is_wrong = true;
-    s->wrong_step = e - 1;
-    s->wrong_rank = rank;
-  }
-  if (e < s->run.count) exchange_runs_fill(&s->run, e, rank, zone);
+static void fill(const void *of, u32 step, u32 rank, u8 *zone) {
+  exchange_runs_fill(&((const exchange_stream *)of)->run, step, rank, zone);
 }
 
-static void run_stream(const void *context, const tensor_maps *maps) {
-  rank_stream *s = (rank_stream *)(uintptr_t)context;
-  u32 block, rank;
-  (void)maps;
-  emulator_place(&block, &rank);
-  emulator_end(between, s);
-  for (u32 e = 0; e < s->run.count; e++) {
-    const exchange_args a = exchange_runs_args(&s->run, e, rank, (u64)(uintptr_t)s->run.base);
-    const run_step *step = &s->run.steps[e];
-    if (rank == s->absent && e + 1 == s->run.count) return;
-    emulator_launch(step->has_tags ? s->tagged : s->flagged, step->grid, &a);
-    emulator_end(between, s);
-  }
+static size_t wrong(void *of, u32 step, u32 rank, const u8 *zone) {
+  return exchange_runs_wrong(&((exchange_stream *)of)->run, step, rank, zone);
 }
 
-/* Runs the stream; null, or what went wrong. */
-static const char *emulate(rank_stream *s, u32 blocks, u64 seed, u64 idle_ns) {
-  static char text[160];
-  const emulator_kernel stream = {.stem = "ranks", .spec = "", .flaw = "", .threads = THREADS, .cluster = blocks * s->run.ranks,
-                                  .cluster_x = blocks, .entry = run_stream, .seed = seed, .idle_ns = idle_ns};
-  const char *fault = emulator_run(&stream, (const u32[3]){blocks, s->run.ranks, 1}, 0, s, NULL);
-  if (fault) return fault;
-  for (u32 r = 0; r < s->run.ranks; r++) assert_int_equal(s->at[r], s->run.count + 1); /* all were compared */
-  if (!s->is_wrong) return NULL;
-  snprintf(text, sizeof text, "rank %u has another result of exchange %u", s->wrong_rank, s->wrong_step);
-  return text;
+static void launch(const void *of, u32 step, u32 rank) {
+  const exchange_stream *s = of;
+  const exchange_args a = exchange_runs_args(&s->run, step, rank, (u64)(uintptr_t)s->run.base);
+  emulator_launch(s->run.steps[step].has_tags ? s->tagged : s->flagged, s->run.steps[step].grid, &a);
+}
+
+static const char *emulate(exchange_stream *s, u32 absent, u32 blocks, u64 seed, u64 idle_ns) {
+  rank_stream stream = {.ranks = s->run.ranks, .count = s->run.count, .absent = absent, .zones = s->run.base + s->run.zone_at,
+                        .area_bytes = s->run.area_bytes, .zone_bytes = s->run.zone_bytes, .of = s, .fill = fill, .wrong = wrong,
+                        .launch = launch};
+  return rank_streams_run(&stream, THREADS, blocks, seed, idle_ns);
 }
 
 static const emulator_kernel *kernel_of(const char *tags, const char *flaw) {
@@ -117,9 +93,9 @@ static const char *emulate_one(const emulator_kernel *tagged, const emulator_ker
   const u32 ranks = (const u32[]){2, 2, 3, 3, 4, 8}[cases_below(&c, 6)], blocks = 1 + cases_below(&c, ranks == 8 ? 2 : 3);
   const run_limits limits = {.ranks = ranks, .count = 6 + cases_below(&c, 10), .grid = blocks, .zone_bytes = 8192,
                              .part_units = 1 + cases_below(&c, 6), .rows = 1 + cases_below(&c, 4)};
-  rank_stream s = {.tagged = tagged, .flagged = flagged, .absent = RUN_RANKS_MAX};
+  exchange_stream s = {.tagged = tagged, .flagged = flagged};
   exchange_runs_open(&s.run, &limits, seed, form);
-  const char *found = emulate(&s, blocks, seed + 1ull, 0);
+  const char *found = emulate(&s, RANKS_MAX, blocks, seed + 1ull, 0);
   exchange_runs_close(&s.run);
   return found;
 }
@@ -134,24 +110,15 @@ static void ranks_in_the_emulator(void **state) {
   }
 }
 
-/* Every flaw is found by a few sequences of its form, with exchanges of the other form in between. */
+/* In sequences of its form, with exchanges of the other form in between. */
+static const char *emulate_flaw(const emulator_kernel *k, u32 seed) {
+  const bool has_tags = kernel_of("1", k->flaw) == k;
+  return emulate_one(has_tags ? k : kernel_of("1", ""), has_tags ? kernel_of("0", "") : k, seed, seed % 4 ? has_tags : 2);
+}
+
 static void broken_kernels_are_found(void **state) {
   (void)state;
-  const emulator_kernel *tagged = kernel_of("1", ""), *flagged = kernel_of("0", "");
-  u32 broken = 0, lost = 0;
-  for (const emulator_kernel *k = emulator_kernels(); k; k = k->next) {
-    if (strcmp(k->stem, "exchange") != 0 || !k->flaw[0]) continue;
-    const char *found = NULL;
-    const bool has_tags = kernel_of("1", k->flaw) == k;
-    u32 seed = 0;
-    for (; seed < 200 && !found; seed++) found = emulate_one(has_tags ? k : tagged, has_tags ? flagged : k, seed, seed % 4 ? has_tags : 2);
-    if (found) print_message("    %s: sequence %u: %s\n", k->flaw, seed, found);
-    else print_error("no sequence finds the broken kernel: %s\n", k->flaw);
-    broken++;
-    lost += !found;
-  }
-  assert_true(broken > 0);
-  assert_int_equal(lost, 0);
+  rank_streams_find_flaws("exchange", emulate_flaw);
 }
 
 /* A rank that does not come is named by the others' records, and the kernel traps. */
@@ -160,7 +127,7 @@ static void a_late_rank_is_named(void **state) {
   for (u32 form = 0; form < 2; form++) {
     exchange_record record = {0};
     const run_limits limits = {.ranks = 3, .count = 5, .grid = 2, .zone_bytes = 4096, .part_units = 3, .rows = 2};
-    rank_stream s = {.tagged = kernel_of("1", ""), .flagged = kernel_of("0", ""), .absent = 1};
+    exchange_stream s = {.tagged = kernel_of("1", ""), .flagged = kernel_of("0", "")};
     exchange_runs_open(&s.run, &limits, 5 + form, form);
     ((step_in *)(uintptr_t)s.run.steps[4].args.step)->token_count = ((step_in *)(uintptr_t)s.run.steps[4].args.step)->logit_count = 1;
     for (u32 r = 0; r < 3; r++) {
@@ -169,7 +136,7 @@ static void a_late_rank_is_named(void **state) {
       ranks->timeout_ns = 1000000;
       ranks->record = (u64)(uintptr_t)&record;
     }
-    const char *found = emulate(&s, 2, 9, 1000);
+    const char *found = emulate(&s, 1, 2, 9, 1000);
     assert_non_null(found);
     assert_true(record.is_written == 1 && record.waited_for == 1 && record.rank != 1 && record.op == 4);
     assert_true(record.epoch > 0 && record.epoch <= 5);

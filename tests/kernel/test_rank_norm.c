@@ -4,10 +4,10 @@
  * As test_exchange.c: sequences of norms of random sizes, with and without experts, while ranks run ahead and fall behind, and every kernel
  * of flaws.toml that is broken must be found. Read next: norm_runs.h. */
 #include "tests/kernel/norm_runs.h"
+#include "tests/kernel/rank_streams.h"
 #include "tests/unit/unit.h"
 #include "engine/gpu/gpu.h"
 #include "engine/gpu/jit.h"
-#include "tests/emulator/emulator.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,53 +69,28 @@ static void the_reference_is_that_of_three_ops(void **state) {
 
 /* === Ranks in the emulator ================================================================================================== */
 
-typedef struct rank_stream { /* what the emulator's threads run */
+typedef struct norm_stream {
   norm_run run;
   const emulator_kernel *kernel;
-  u32 at[NORM_RANKS_MAX]; /* norms that the rank has begun */
-  u32 absent;             /* a rank that stays away from the last norm, or NORM_RANKS_MAX */
-  u32 wrong_step, wrong_rank;
-  bool is_wrong;
-} rank_stream;
+} norm_stream;
 
-/* All threads of the rank have ended the norm before. */
-static void between(void *context, u32 rank) {
-  rank_stream *s = context;
-  const u32 e = s->at[rank]++;
-  u8 *zone = s->run.base + rank * s->run.area_bytes + s->run.zone_at;
-  if (e > 0 && !s->is_wrong && norm_runs_wrong(&s->run, e - 1, rank, zone) != s->run.zone_bytes) {
-    s->is_wrong = true;
-    s->wrong_step = e - 1;
-    s->wrong_rank = rank;
-  }
-  if (e < s->run.count) norm_runs_fill(&s->run, e, rank, zone);
+static void fill(const void *of, u32 step, u32 rank, u8 *zone) { norm_runs_fill(&((const norm_stream *)of)->run, step, rank, zone); }
+
+static size_t wrong(void *of, u32 step, u32 rank, const u8 *zone) {
+  return norm_runs_wrong(&((norm_stream *)of)->run, step, rank, zone);
 }
 
-static void run_stream(const void *context, const tensor_maps *maps) {
-  rank_stream *s = (rank_stream *)(uintptr_t)context;
-  u32 block, rank;
-  (void)maps;
-  emulator_place(&block, &rank);
-  emulator_end(between, s);
-  for (u32 e = 0; e < s->run.count; e++) {
-    const rank_norm_args a = norm_runs_args(&s->run, e, rank, (u64)(uintptr_t)s->run.base);
-    if (rank == s->absent && e + 1 == s->run.count) return;
-    emulator_launch(s->kernel, s->run.grid[e], &a);
-    emulator_end(between, s);
-  }
+static void launch(const void *of, u32 step, u32 rank) {
+  const norm_stream *s = of;
+  const rank_norm_args a = norm_runs_args(&s->run, step, rank, (u64)(uintptr_t)s->run.base);
+  emulator_launch(s->kernel, s->run.grid[step], &a);
 }
 
-/* Runs the stream; null, or what went wrong. */
-static const char *emulate(rank_stream *s, u32 blocks, u64 seed, u64 idle_ns) {
-  static char text[160];
-  const emulator_kernel stream = {.stem = "ranks", .spec = "", .flaw = "", .threads = THREADS, .cluster = blocks * s->run.ranks,
-                                  .cluster_x = blocks, .entry = run_stream, .seed = seed, .idle_ns = idle_ns};
-  const char *fault = emulator_run(&stream, (const u32[3]){blocks, s->run.ranks, 1}, 0, s, NULL);
-  if (fault) return fault;
-  for (u32 r = 0; r < s->run.ranks; r++) assert_int_equal(s->at[r], s->run.count + 1); /* all were compared */
-  if (!s->is_wrong) return NULL;
-  snprintf(text, sizeof text, "rank %u has another result of norm %u", s->wrong_rank, s->wrong_step);
-  return text;
+static const char *emulate(norm_stream *s, u32 absent, u32 blocks, u64 seed, u64 idle_ns) {
+  rank_stream stream = {.ranks = s->run.ranks, .count = s->run.count, .absent = absent, .zones = s->run.base + s->run.zone_at,
+                        .area_bytes = s->run.area_bytes, .zone_bytes = s->run.zone_bytes, .of = s, .fill = fill, .wrong = wrong,
+                        .launch = launch};
+  return rank_streams_run(&stream, THREADS, blocks, seed, idle_ns);
 }
 
 static u32 held_of(const emulator_kernel *k) { return (u32)strtoul(strstr(k->spec, "HELD=") + strlen("HELD="), NULL, 10); }
@@ -125,22 +100,20 @@ static const char *emulate_one(const emulator_kernel *kernel, u32 seed) {
   cases c = {.state = seed * 77u};
   const u32 ranks = 2 + cases_below(&c, 3), rows = 1 + cases_below(&c, 3);
   const u32 columns = cases_below(&c, 4) ? 256 : held_of(kernel) * 4 * THREADS;
-  rank_stream s = {.kernel = kernel, .absent = NORM_RANKS_MAX};
+  norm_stream s = {.kernel = kernel};
   norm_runs_open(&s.run, ranks, 4, rows, columns, seed);
-  const char *found = emulate(&s, rows + 2, seed + 1ull, 0);
+  const char *found = emulate(&s, RANKS_MAX, rows + 2, seed + 1ull, 0);
   norm_runs_close(&s.run);
   return found;
 }
 
-static bool is_form(const emulator_kernel *k, bool is_broken) {
-  return strcmp(k->stem, "rank_norm") == 0 && (k->flaw[0] != 0) == is_broken;
-}
+static bool is_form(const emulator_kernel *k) { return strcmp(k->stem, "rank_norm") == 0 && !k->flaw[0]; }
 
 static void ranks_in_the_emulator(void **state) {
   (void)state;
   u32 forms = 0;
   for (const emulator_kernel *k = emulator_kernels(); k; k = k->next) {
-    if (!is_form(k, false)) continue;
+    if (!is_form(k)) continue;
     forms++;
     for (u32 seed = 0; seed < 40; seed++) {
       const char *found = emulate_one(k, seed);
@@ -152,19 +125,7 @@ static void ranks_in_the_emulator(void **state) {
 
 static void broken_kernels_are_found(void **state) {
   (void)state;
-  u32 broken = 0, lost = 0;
-  for (const emulator_kernel *k = emulator_kernels(); k; k = k->next) {
-    if (!is_form(k, true)) continue;
-    const char *found = NULL;
-    u32 seed = 0;
-    for (; seed < 200 && !found; seed++) found = emulate_one(k, seed);
-    if (found) print_message("    %s: sequence %u: %s\n", k->flaw, seed, found);
-    else print_error("no sequence finds the broken kernel: %s\n", k->flaw);
-    broken++;
-    lost += !found;
-  }
-  assert_true(broken > 0);
-  assert_int_equal(lost, 0);
+  rank_streams_find_flaws("rank_norm", emulate_one);
 }
 
 /* A rank that does not come is named by the others' records, and the kernel traps. */
@@ -172,15 +133,15 @@ static void a_late_rank_is_named(void **state) {
   (void)state;
   exchange_record record = {0};
   const emulator_kernel *k = emulator_kernels();
-  while (!is_form(k, false)) k = k->next;
-  rank_stream s = {.kernel = k, .absent = 1};
+  while (!is_form(k)) k = k->next;
+  norm_stream s = {.kernel = k};
   norm_runs_open(&s.run, 3, 4, 2, 256, 5);
   for (u32 r = 0; r < 3; r++) {
     ((step_in *)(s.run.base + r * s.run.area_bytes))[3].token_count = 1;
     norm_runs_ranks(&s.run, r)->timeout_ns = 1000000;
     norm_runs_ranks(&s.run, r)->record = (u64)(uintptr_t)&record;
   }
-  assert_non_null(emulate(&s, 4, 9, 1000));
+  assert_non_null(emulate(&s, 1, 4, 9, 1000));
   assert_true(record.is_written == 1 && record.waited_for == 1 && record.rank != 1 && record.op == 3);
   assert_true(record.epoch > 0 && record.epoch <= 4);
   norm_runs_close(&s.run);

@@ -13,13 +13,15 @@ import sys
 import tempfile
 import unittest
 
+import builddir
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.dont_write_bytecode = True
 sys.path[:0] = [ROOT, os.path.join(ROOT, "tools")]
 import configure  # noqa: E402
 import test as runner  # noqa: E402
 
-BUILDDIR = "build"
+BUILDDIR = builddir.take()
 
 
 def read(path):
@@ -253,8 +255,4 @@ class Runner(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if "--builddir" in sys.argv:
-        at = sys.argv.index("--builddir")
-        BUILDDIR = sys.argv[at + 1]
-        del sys.argv[at:at + 2]
     unittest.main()

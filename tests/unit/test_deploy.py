@@ -10,7 +10,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
@@ -18,8 +17,10 @@ import urllib.request
 
 import yaml
 
+import builddir
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILDDIR = "build"
+BUILDDIR = builddir.take()
 CONFIG = "/etc/verbatim/deploy.yaml"
 START_SECONDS = 60
 
@@ -256,8 +257,4 @@ class Server(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if "--builddir" in sys.argv:
-        at = sys.argv.index("--builddir")
-        BUILDDIR = sys.argv[at + 1]
-        del sys.argv[at:at + 2]
     unittest.main()

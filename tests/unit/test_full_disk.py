@@ -14,13 +14,14 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
+import builddir
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILDDIR = "build"
+BUILDDIR = builddir.take()
 MODEL = os.path.join(ROOT, "tests/tiny")
 ERR_IO = 3
 DISK_BYTES = 1 << 20
@@ -385,8 +386,4 @@ def check_server(test, server, option, out, fill, free):
 
 
 if __name__ == "__main__":
-    if "--builddir" in sys.argv:
-        at = sys.argv.index("--builddir")
-        BUILDDIR = sys.argv[at + 1]
-        del sys.argv[at:at + 2]
     unittest.main()

@@ -13,8 +13,10 @@ import sys
 import tempfile
 import unittest
 
+import builddir
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILDDIR = "build"
+BUILDDIR = builddir.take()
 HEADER = "engine/verbatim.h"
 ABI = "tools/python/verbatim/abi.py"
 PROMPT = [0, 70, 69, 69, 28, 2, 300, 17, 5]
@@ -218,9 +220,5 @@ class Examples(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if "--builddir" in sys.argv:
-        at = sys.argv.index("--builddir")
-        BUILDDIR = sys.argv[at + 1]
-        del sys.argv[at:at + 2]
     sys.dont_write_bytecode = True
     unittest.main()

@@ -10,13 +10,14 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
+import builddir
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILDDIR = "build"
+BUILDDIR = builddir.take()
 MODEL_FILES = ["M/config.json", "M/tokenizer.json", "M/tokenizer_config.json", "M/model.safetensors"]
 CPU = "--device cpu --threads 1 --quiet"
 NAMES = r"^  (?:-\w, )?(--[a-z-]+) (?:FILE|DIR|PROFILE|PLAN|MODEL_DIR)\b"  # in the text of --help
@@ -192,8 +193,4 @@ class Pipes(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if "--builddir" in sys.argv:
-        at = sys.argv.index("--builddir")
-        BUILDDIR = sys.argv[at + 1]
-        del sys.argv[at:at + 2]
     unittest.main()

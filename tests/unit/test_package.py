@@ -12,8 +12,10 @@ import tempfile
 import unittest
 import venv
 
+import builddir
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILDDIR = "build"
+BUILDDIR = builddir.take()
 ASK = """import sys, verbatim
 with verbatim.Engine(sys.argv[1], sys.argv[2], device="cpu", threads=1) as engine:
     print(verbatim.__file__, engine.generate(["add: 820+9918="], max_tokens=8)[0].text)
@@ -97,8 +99,4 @@ class Package(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if "--builddir" in sys.argv:
-        at = sys.argv.index("--builddir")
-        BUILDDIR = sys.argv[at + 1]
-        del sys.argv[at:at + 2]
     unittest.main()

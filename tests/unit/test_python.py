@@ -15,8 +15,10 @@ import threading
 import time
 import unittest
 
+import builddir
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILDDIR = "build"
+BUILDDIR = builddir.take()
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "tools", "python"))
 import verbatim  # noqa: E402
@@ -277,8 +279,4 @@ def _other(value):
 
 
 if __name__ == "__main__":
-    if "--builddir" in sys.argv:
-        at = sys.argv.index("--builddir")
-        BUILDDIR = sys.argv[at + 1]
-        del sys.argv[at:at + 2]
     unittest.main()
