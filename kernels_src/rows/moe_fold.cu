@@ -7,19 +7,11 @@
  * once the routing is complete. */
 #include "spec.cuh"
 #include "ptx/ptx.cuh"
+#include "rows/vectors.cuh"
 
 static_assert(SPEC_THREADS * 4u == MOE_FOLD_COLUMNS, "the grid covers the columns");
 #define BATCH 8u /* experts whose rows are in flight together */
 #define FEW_ROWS 132u /* for which the code is loaded before the wait */
-
-/* Elements i to i + 3 of a row of `count`. */
-NUM float4 read4(const f32 *row, u32 i, u32 count) {
-  return i < count ? *(const float4 *)(row + i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-NUM float4 fma4(f32 w, float4 y, float4 c) {
-  return make_float4(num_fma(w, y.x, c.x), num_fma(w, y.y, c.y), num_fma(w, y.z, c.z), num_fma(w, y.w, c.w));
-}
-NUM float4 add4(float4 a, float4 b) { return make_float4(num_add(a.x, b.x), num_add(a.y, b.y), num_add(a.z, b.z), num_add(a.w, b.w)); }
 
 /* Columns i to i + 3 of the chain in ascending k. Lane k holds the sorted row and the weight of the k-th expert. */
 NUM float4 add_experts(const moe_fold_args &a, u32 pair_row, f32 pair_weight, u32 i, u32 columns) {
@@ -36,7 +28,7 @@ NUM float4 add_experts(const moe_fold_args &a, u32 pair_row, f32 pair_weight, u3
     for (u32 b = 0; b < BATCH; b++) {
       const f32 w = __shfl_sync(WARP_ALL, pair_weight, (k0 + b) % 32u);
       if (k0 + b >= a.top_k) break;
-      sum = fma4(w, y[b], sum);
+      sum = fma4(y[b], w, sum);
     }
   }
   return sum;

@@ -5,19 +5,11 @@
 #ifndef VERBATIM_NORM_ROW_CUH
 #define VERBATIM_NORM_ROW_CUH
 #include "ptx/reduce.cuh"
+#include "rows/vectors.cuh"
 
 #define PARTIALS 256u /* their number is part of the result */
 #define ROW (SPEC_HELD * SPEC_THREADS * 4u)
 static_assert(SPEC_THREADS % PARTIALS == 0 && SPEC_HELD <= 4, "a thread for every partial sum, a batch for every expert");
-
-/* Elements i to i + 3 of a row of `count`. */
-NUM float4 read4(const f32 *row, u32 i, u32 count) {
-  return i < count ? *(const float4 *)(row + i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-NUM float4 fma4(float4 a, f32 b, float4 c) {
-  return make_float4(num_fma(a.x, b, c.x), num_fma(a.y, b, c.y), num_fma(a.z, b, c.z), num_fma(a.w, b, c.w));
-}
-NUM float4 add4(float4 a, float4 b) { return make_float4(num_add(a.x, b.x), num_add(a.y, b.y), num_add(a.z, b.z), num_add(a.w, b.w)); }
 
 /* The weighted sum of the experts' rows, `stride` apart: a chain in ascending id. Lane k holds the sorted row and the weight of the k-th
  * expert. HELD: vectors of a thread. */
