@@ -40,6 +40,12 @@ static void run_server(const e2e_model *model, const char *program, const char *
   _exit(127);
 }
 
+void served_make_model(e2e_model *model, const char *deploy) {
+  e2e_make_model(model, "tests/oracle/small-v3.json", deploy);
+  snprintf(model->model_dir, sizeof model->model_dir, "tests/tiny");
+  e2e_make_plan(model, "tiny.plan", deploy, model->plan_path);
+}
+
 void served_begin(served *self, const e2e_model *model, const char *name, const char *const *options) {
   char program[E2E_PATH_MAX], ready[E2E_PATH_MAX];
   e2e_binary("verbatim", program);
@@ -224,6 +230,13 @@ double served_metric(const served *self, const char *sample) {
   }
   free(reply.body);
   return value;
+}
+
+char *served_timeless(served_reply reply) {
+  char *created = strstr(reply.body, "\"created\":");
+  assert_true(reply.status == 200 && created);
+  for (created += 10; *created >= '0' && *created <= '9'; created++) *created = '0';
+  return reply.body;
 }
 
 void served_wait(const served *self, const char *sample, double value) {

@@ -25,6 +25,9 @@ typedef struct served_reply {
   bool whole;      /* it ended as it announced */
 } served_reply;
 
+/* The shipped model, with a plan of its own: it has a tokenizer. e2e_remove removes the plan. */
+void served_make_model(e2e_model *model, const char *deploy);
+
 /* Starts `verbatim serve` with these options, a list that ends with null, and waits until it is ready. The receipt is written to
  * <folder>/<name>. */
 void served_begin(served *self, const e2e_model *model, const char *name, const char *const *options);
@@ -46,6 +49,9 @@ int served_post(const served *self, const char *path, const char *headers, const
 
 /* Copies the value of a header in the head, up to the end of its line, to room; "" without it. */
 const char *served_header(const served_reply *reply, const char *name, char room[256]);
+
+/* The body of a successful reply without its time, the only part that may differ. The caller frees it. */
+char *served_timeless(served_reply reply);
 
 /* The value of a sample of /metrics; -1: it does not exist. */
 double served_metric(const served *self, const char *sample);

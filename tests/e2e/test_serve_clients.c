@@ -70,15 +70,6 @@ static void every_event_has_its_usage(void **state) {
 
 /* === The prefix cache ======================================================================================================= */
 
-
-/* The bytes without the time, the only part that may differ. */
-static char *timeless(served_reply reply) {
-  char *created = strstr(reply.body, "\"created\":");
-  assert_true(reply.status == 200 && created);
-  for (created += 10; *created >= '0' && *created <= '9'; created++) *created = '0';
-  return reply.body;
-}
-
 /* An outside judge can ask cold: the same request takes nothing from the cache, and its bytes are the same. */
 static void the_prefix_cache_can_be_emptied(void **state) {
   (void)state;
@@ -100,7 +91,7 @@ static void the_prefix_cache_can_be_emptied(void **state) {
       assert_true(reset.bytes == 0 && !*served_header(&reset, "Content-Type", value));
       served_expect_status(reset, 200);
     }
-    replies[i] = timeless(served_ask(&server, "POST", "/v1/completions", bearer, body));
+    replies[i] = served_timeless(served_ask(&server, "POST", "/v1/completions", bearer, body));
     served_reply metrics = served_ask(&server, "GET", "/metrics", bearer, NULL);
     const char *at = metrics.body ? strstr(metrics.body, sample) : NULL;
     assert_non_null(at);
@@ -117,9 +108,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_not_offered_is_no_404), cmocka_unit_test(every_event_has_its_usage),
                                      cmocka_unit_test(the_prefix_cache_can_be_emptied)};
   e2e_begin(argc, argv);
-  e2e_make_model(&model, "tests/oracle/small-v3.json", DEPLOY);
-  snprintf(model.model_dir, sizeof model.model_dir, "tests/tiny");
-  e2e_make_plan(&model, "tiny.plan", DEPLOY, model.plan_path);
+  served_make_model(&model, DEPLOY);
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   e2e_remove(&model);
   return failed;

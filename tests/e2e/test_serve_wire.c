@@ -454,9 +454,7 @@ int main(int argc, char **argv) {
     cmocka_unit_test(a_client_that_has_sent_too_much_and_leaves_is_noticed), cmocka_unit_test(a_connection_that_is_silent_is_closed),
     cmocka_unit_test(silent_clients_shut_nobody_out), cmocka_unit_test(without_descriptors_connections_wait)};
   e2e_begin(argc, argv);
-  e2e_make_model(&model, "tests/oracle/small-v3.json", DEPLOY);
-  snprintf(model.model_dir, sizeof model.model_dir, "tests/tiny");
-  e2e_make_plan(&model, "tiny.plan", DEPLOY, model.plan_path);
+  served_make_model(&model, DEPLOY);
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   e2e_remove(&model);
   return failed;
