@@ -22,8 +22,8 @@
 #define EXCHANGE_STEPS_MAX (1u << 22)
 #define EXCHANGE_PER_STEP_MAX 1023u
 
-/* EXCHANGE_DIGEST: u64, the sum of num_digest_word over what some exchanges left in y: those of which EXCHANGE_IS_CHECKED(epoch), one in 16
- * in no rhythm, so that every exchange of a step has its turn. It is the same on all ranks, or one of them received other bytes. */
+/* EXCHANGE_DIGEST: u64, the sum of num_digest_word over the y of sampled exchanges. EXCHANGE_IS_CHECKED(epoch) takes one epoch in 16, at
+ * irregular intervals, so that every exchange of a step is sampled at some step. Ranks whose digests differ have received other bytes. */
 enum exchange_state { EXCHANGE_EPOCH = 0, EXCHANGE_TICKET = 1, EXCHANGE_LATE = 2, EXCHANGE_DIGEST = 4, EXCHANGE_STATE_WORDS = 8 };
 #define EXCHANGE_IS_CHECKED(epoch) ((epoch) * 0x9e3779b1u >> 28 == 0u)
 

@@ -158,7 +158,7 @@ static void compare_links(exec *self, uint32_t rank, uint32_t side) {
   const unsigned long long first = host_of(self, 0)->links[side], other = host_of(self, rank)->links[side];
   char text[FAIL_TEXT_MAX];
   if (!self->has_links[side] || first == other) return;
-  snprintf(text, sizeof text, "ranks differ in one of the %u steps up to %llu: the digest of all that was exchanged is %016llx on rank 0, "
+  snprintf(text, sizeof text, "ranks differ in one of the %u steps up to %llu: the digest of the sampled exchanges is %016llx on rank 0, "
            "and %016llx on rank %u: a link between GPUs is broken", LINKS_STEPS, (unsigned long long)self->waited, first, other, rank);
   exec_fault(self, text);
 }

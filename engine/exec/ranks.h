@@ -1,10 +1,10 @@
 /* ranks.h - what a plan of several ranks adds to exec: the start of their exchange, and what finds a rank that differs or does not answer.
  * Private to exec.
  *
- * Three nets. Before the first step a known pattern goes through every kind of exchange between every two ranks. Every wait of an exchange
- * is bounded, and a wait that ends too late says who waited for whom. And after every step the ranks compare the digests of what all of
- * them have computed alike, now and then of all that was exchanged. With one rank nothing here does anything. Read next: backend_ranks.c,
- * kernels_src/ranks/README.md. */
+ * Three checks. Before the first step, a known pattern goes through every kind of exchange between every two ranks. The waits of an
+ * exchange are bounded, and a wait that is too long records who waited for whom. After every step, the ranks compare digests of the rows
+ * that all of them compute alike, and every few steps a digest of the exchanges that are sampled. With one rank nothing here does anything.
+ * Read next: backend_ranks.c, kernels_src/ranks/README.md. */
 #ifndef VERBATIM_EXEC_RANKS_H
 #define VERBATIM_EXEC_RANKS_H
 #include "exec/state.h"
@@ -24,10 +24,10 @@ status ranks_start_check(exec *self);
 void ranks_fetch(exec *self, uint32_t side, const step_in *head);
 void ranks_compare(exec *self, uint32_t side);
 
-/* After the ops of a step, and before the next one's: fetches the digest of all that was exchanged so far, now and then. */
+/* After the ops of a step, and before the next one's: every few steps, fetches the digest of the sampled exchanges so far. */
 void ranks_fetch_links(exec *self, uint32_t side);
 
-/* Before a step: at long intervals, waits for all ranks and starts the count of exchanges anew, long before it could wrap. */
+/* Before a step: at long intervals, waits for all ranks and restarts the count of exchanges (the epoch), long before it could wrap. */
 void ranks_renew(exec *self);
 
 /* A gpu_explain_hook: replaces the text if a rank waited too long for another. context: exec. */
