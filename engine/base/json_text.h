@@ -1,4 +1,4 @@
-/* json_text.h - JSON as text: parsing it, and comparing a JSON text with a word.
+/* json_text.h - JSON as text: parsing it, comparing a JSON text with a word, and objects without their null members.
  *
  * jansson reports that memory ran out as wrong syntax, or as nothing. JSON texts may contain NUL, so strcmp alone would take a longer text
  * for the word. A file of a model or a deployment may begin with a byte order mark, which RFC 8259 lets a reader ignore; a request may not,
@@ -36,6 +36,17 @@ static inline json_t *json_text_load_file(const char *text, size_t bytes, size_t
 /* The status of a text that json_text_load has refused: ERR_LIMIT if memory ran out, else that of wrong syntax. */
 static inline status json_text_fault(const json_error_t *error, status wrong) {
   return json_error_code(error) == json_error_out_of_memory ? ERR_LIMIT : wrong;
+}
+
+/* A copy of the object, one level deep, without the members that are null. Null: memory ran out. The caller releases it. */
+static inline json_t *json_text_given(const json_t *object) {
+  json_t *copy = json_copy((json_t *)(uintptr_t)object), *value;
+  const char *name;
+  void *next;
+  json_object_foreach_safe(copy, next, name, value) {
+    if (json_is_null(value)) json_object_del(copy, name);
+  }
+  return copy;
 }
 
 /* True if value is a text that equals the word in its whole length. value: may be null. */

@@ -178,20 +178,10 @@ status chat_keys_check_tools(const json_t *tools, unsigned shows, json_t *ignore
 
 /* === Copies ================================================================================================== */
 
-static json_t *copy_given(const json_t *object) {
-  json_t *copy = json_copy((json_t *)(uintptr_t)object), *value;
-  const char *name;
-  void *next;
-  json_object_foreach_safe(copy, next, name, value) {
-    if (json_is_null(value)) json_object_del(copy, name);
-  }
-  return copy;
-}
-
 static json_t *copy_call(const json_t *call) {
-  json_t *copy = copy_given(call), *function = json_object_get(copy, "function");
+  json_t *copy = json_text_given(call), *function = json_object_get(copy, "function");
   if (!copy || !json_is_object(function)) return copy;
-  if (json_object_set_new(copy, "function", copy_given(function)) == 0) return copy;
+  if (json_object_set_new(copy, "function", json_text_given(function)) == 0) return copy;
   json_decref(copy);
   return NULL;
 }
@@ -207,7 +197,7 @@ static json_t *copy_list(const json_t *list, json_t *(*copy_one)(const json_t *)
 }
 
 static json_t *copy_message(const json_t *message) {
-  json_t *copy = copy_given(message), *calls = json_object_get(copy, "tool_calls");
+  json_t *copy = json_text_given(message), *calls = json_object_get(copy, "tool_calls");
   if (!copy || !json_is_array(calls)) return copy;
   int failed = json_array_size(calls) ? json_object_set_new(copy, "tool_calls", copy_list(calls, copy_call))
                                       : json_object_del(copy, "tool_calls");

@@ -398,12 +398,7 @@ static const char *meant(const char *name, unsigned kind) {
 
 /* Compares without members that are null. */
 static bool is_equal(const json_t *neutral, const json_t *value) {
-  json_t *given = json_copy((json_t *)(uintptr_t)value), *member;
-  const char *key;
-  void *next;
-  json_object_foreach_safe(given, next, key, member) {
-    if (json_is_null(member)) json_object_del(given, key);
-  }
+  json_t *given = json_text_given(value);
   bool equal = json_equal(neutral, given);
   json_decref(given);
   return equal;
@@ -450,7 +445,7 @@ static bool check_encoding(const char *body, size_t bytes, serve_fault *fault) {
   bool is_utf16 = bytes >= 2 && (memcmp(body, "\xff\xfe", 2) == 0 || memcmp(body, "\xfe\xff", 2) == 0);
   if (is_utf16)
     return serve_fields_wrong(fault, "", "invalid_json", "the body begins with a byte order mark of UTF-16; hint: send UTF-8 without one");
-  if (bytes >= 3 && memcmp(body, "\xef\xbb\xbf", 3) == 0)
+  if (json_text_mark(body, bytes))
     return serve_fields_wrong(fault, "", "invalid_json", "the body begins with a byte order mark (EF BB BF); hint: leave it out, as with "
                               "Python's encoding \"utf-8\" instead of \"utf-8-sig\"");
   return true;

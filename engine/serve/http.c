@@ -276,29 +276,27 @@ static void send_metrics(exchange *x) {
   send_fault(x, &fault);
 }
 
-static void send_preflight(exchange *x) {
+static void send_empty(exchange *x, unsigned http_status) {
   serve_text none = {0};
-  send_text(x, 200, &none, NULL);
+  send_text(x, http_status, &none, NULL);
 }
 
 static void send_health(exchange *x) {
-  serve_text none = {0};
   fail_clear();
   bool good = !x->server->is_draining && serve_queue_failure(x->server->config.queue) == OK &&
               serve_journal_is_good(x->server->config.journal);
-  send_text(x, good ? 200 : 503, &none, NULL);
+  send_empty(x, good ? 200 : 503);
 }
 
 /* Has nothing to read; some clients send an empty object with every POST. */
 static void reset_cache(exchange *x) {
-  serve_text none = {0};
   if (x->body_bytes && (x->body_bytes != 2 || memcmp(x->body, "{}", 2) != 0)) {
     const serve_fault fault = serve_router_fault(400, "invalid_value", "expected no body, found one of %zu bytes", x->body_bytes);
     send_fault(x, &fault);
     return;
   }
   serve_queue_reset_cache(x->server->config.queue);
-  send_text(x, 200, &none, NULL);
+  send_empty(x, 200);
 }
 
 /* === Requests for the engine ================================================================================================ */
@@ -481,7 +479,7 @@ static void on_request(void *argument) {
     return;
   }
   if (x->is_preflight) {
-    send_preflight(x);
+    send_empty(x, 200);
     return;
   }
   const serve_model model = model_now(x->server);
