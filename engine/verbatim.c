@@ -196,7 +196,8 @@ static status start(verbatim *self) {
   self->model = (request_model){.plan = &self->plan, .weights_digest = self->weights.digest.bytes, .tokenizer = self->tokenizer,
                                 .tokenizer_digest = self->vocabulary.bytes, .logits = c->logits, .trace = c->trace};
   schedule_options batching = {.max_active = c->max_active, .chunk_tokens = c->chunk_tokens, .slot_offset = c->slot_offset,
-                               .shuffle_pages = c->shuffle_pages, .no_prefix_cache = c->no_prefix_cache, .trace = c->trace};
+                               .shuffle_pages = c->shuffle_pages, .no_prefix_cache = c->no_prefix_cache, .no_drafts = c->no_drafts,
+                               .trace = c->trace};
   TRY(watch_open(&self->watch, &self->plan, self->machine, c->trace, &self->host));
   TRY(schedule_open(&self->schedule, &self->model, self->machine, self->watch, &batching, &self->host));
   arena_freeze(&self->host);
@@ -283,7 +284,8 @@ verbatim_info verbatim_describe(const verbatim *self) {
   verbatim_info info = {.device = self->device_name, .note = self->note, .vocab = h->model.vocab, .max_len = h->limits.max_len,
                         .max_seqs = h->limits.max_seqs, .kv_pages = h->limits.kv_pages, .bos = h->model.bos,
                         .eos_count = h->model.eos_count, .eos = h->model.eos,
-                        .graph_count = counts.graphs, .ranks = h->limits.ranks, .gpus = self->devices.count ? self->gpus : NULL,
+                        .graph_count = counts.graphs, .ranks = h->limits.ranks,
+                        .draft_tokens = h->limits.draft_tokens, .gpus = self->devices.count ? self->gpus : NULL,
                         .device_bytes = h->device_bytes, .pinned_bytes = counts.pinned_bytes,
                         .host_bytes = self->host.taken_bytes, .stages = self->stages, .memory = describe_memory(self),
                         .nvrtc_version = counts.nvrtc_version, .cublaslt_version = counts.cublaslt_version};

@@ -38,6 +38,7 @@ extern "C" {
 #define VERBATIM_BIASES_MAX 1024u
 #define VERBATIM_REQUIRED_MAX 32u
 #define VERBATIM_GAP_BINS 64u
+#define VERBATIM_DRAFT_TOKENS_MAX 15u
 
 typedef struct verbatim verbatim; /* an engine */
 
@@ -73,6 +74,7 @@ typedef struct verbatim_config { /* strings are read only during verbatim_open *
   bool no_prefix_cache;  /* compute every prompt token, even if its KV row is cached from an earlier request */
   bool direct;           /* launch kernels one by one instead of by captured graphs            */
   bool poison;           /* fill all memory that must not matter with NaN patterns             */
+  bool no_drafts;        /* make every token by a step of its own, whatever plan and requests say */
   bool timed;            /* GPU: measure the gaps between steps for verbatim_count             */
   uint32_t exchange_timeout_ms; /* several GPUs: how long one may wait for another, before that is a fault; 0: 10,000 */
   void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes); /* progress of loading; may be null */
@@ -131,6 +133,9 @@ typedef struct verbatim_counters { /* totals since verbatim_open. No bit of a re
   uint64_t reused_tokens;    /* taken from the prefix cache, not computed            */
   uint64_t recomputed_tokens; /* token rows computed again after a preemption        */
   uint64_t admissions, preemptions, cancellations, deadlines, evicted_pages;
+  uint64_t drafts;           /* times that a step checked guesses of a sequence's next tokens */
+  uint64_t drafted_tokens, accepted_tokens; /* guesses checked, and those of them that were right                     */
+  uint64_t accepted_at[VERBATIM_DRAFT_TOKENS_MAX]; /* accepted_tokens by place in the draft; the last counts later places too */
   uint64_t gaps;             /* with config.timed: steps submitted while the previous one was running        */
   double gap_us;             /* sum over these: from the end of a step's ops to the start of the next step's */
   uint32_t gap_bins[VERBATIM_GAP_BINS]; /* histogram by whole microseconds; the last counts longer ones too  */
@@ -157,6 +162,7 @@ typedef struct verbatim_info { /* strings live as long as the engine */
   const uint32_t *eos;
   uint32_t graph_count;
   uint32_t ranks;      /* of the plan: GPUs, or what the CPU backend runs in their place. No bit depends on it */
+  uint32_t draft_tokens; /* most guesses of a sequence in a step by the plan's speculation; 0: it has none */
   const verbatim_gpu *gpus; /* [ranks]; null on the CPU backend */
   uint64_t device_bytes, pinned_bytes, host_bytes; /* device_bytes: of each GPU */
   verbatim_stages stages;
@@ -231,6 +237,9 @@ struct verbatim_request {
   /* Callbacks; each may be null. They run inside verbatim_poll and may submit and cancel, but not poll or close. They must leave the
    * thread's rounding mode and CUDA context unchanged. */
   void (*on_token)(verbatim_request *request, uint32_t index); /* after tokens[index] is set; when finish is set, this is the last call */
+  uint32_t (*on_draft)(verbatim_request *request, int32_t *ids, uint32_t most); /* before a step: guesses of the tokens behind those so far.
+                            Writes up to `most` ids and returns how many. A step checks them together; those that are right save steps, and
+                            no guess changes a result. Null: as the plan's speculation says. May not submit or cancel */
   void (*on_text)(verbatim_request *request, const char *text, size_t bytes); /* the next part of the generated text, once no stop text can
                             begin in it; called before the on_token of the token that decides this. The parts are the whole text unless the
                             request is cancelled or late. Needs config.text */
@@ -249,6 +258,7 @@ struct verbatim_request {
   verbatim_token *tokens; /* [max_tokens]                                                   */
   verbatim_alternative *alternatives; /* [scores, then tokens][top_logprobs], likeliest first; unused if top_logprobs is 0 */
   uint32_t score_count, token_count; /* set so far                                          */
+  uint32_t drafted_count, accepted_count; /* guesses of tokens that steps checked, and how many were right; no bit depends on them */
   uint64_t text_bytes;   /* VERBATIM_STOP_TEXT: of the generated text, before the stop text */
   uint32_t stop_index;   /* VERBATIM_STOP_TEXT: index in stop_texts                         */
   enum verbatim_finish finish;

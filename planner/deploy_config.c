@@ -37,6 +37,10 @@ static const key_row KEYS[] = {
     {"chunk-tokens", KIND_COUNT, FIELD(chunk_tokens), 64, 2048, NULL},
     {"group-chunks", KIND_COUNT, FIELD(group_chunks), 1, 64, NULL},
     {"tensor-parallel-size", KIND_COUNT, FIELD(tensor_parallel), 1, 1024, NULL},
+    {"speculative-config.method", KIND_CHOICE, FIELD(speculation), 0, 0, "off ngram"},
+    {"speculative-config.num-speculative-tokens", KIND_COUNT, FIELD(draft_tokens), 1, DRAFT_TOKENS_MAX, NULL},
+    {"speculative-config.prompt-lookup-min", KIND_COUNT, FIELD(match_min), MATCH_TOKENS_MIN, MATCH_TOKENS_MAX, NULL},
+    {"speculative-config.prompt-lookup-max", KIND_COUNT, FIELD(match_max), MATCH_TOKENS_MIN, MATCH_TOKENS_MAX, NULL},
     {"pipeline-parallel-size", KIND_NOT_OFFERED, 0, 0, 0, "tensor-parallel-size divides a model over the GPUs of one machine"},
     {"data-parallel-size", KIND_NOT_OFFERED, 0, 0, 0, "start one server for each replica"},
     {"decode-context-parallel-size", KIND_NOT_OFFERED, 0, 0, 0, "every GPU holds the KV rows of all requests"},
@@ -207,6 +211,11 @@ static status check_together(const deploy_config *c) {
                             "140GiB");
   if (c->expand_tokens % PAGE_TOKENS)
     return FAIL(ERR_FORMAT, "deployment: expand-tokens: expected a multiple of %u, found %u", PAGE_TOKENS, c->expand_tokens);
+  if (c->speculation == SPECULATION_OFF && (c->draft_tokens || c->match_min || c->match_max))
+    return FAIL(ERR_FORMAT, "deployment: speculative-config: a number of tokens without a method; hint: method: ngram");
+  if (c->match_max && c->match_max < c->match_min)
+    return FAIL(ERR_FORMAT, "deployment: speculative-config: prompt-lookup-max %u is less than prompt-lookup-min %u", c->match_max,
+                c->match_min);
   if (c->chunk_tokens & (c->chunk_tokens - 1))
     return FAIL(ERR_FORMAT, "deployment: chunk-tokens: expected 64, 128, 256, 512, 1024 or 2048, found %u", c->chunk_tokens);
   if (c->group_chunks & (c->group_chunks - 1))

@@ -27,6 +27,9 @@ typedef struct deploy_config { /* 0: not given, unless stated otherwise */
   uint32_t kv_dtype;            /* enum deploy_kv_dtype; auto: follows from the model                */
   uint32_t kv_scales_f32;       /* for fp8_ds_mla: 0 powers of two, 1 any fp32                       */
   uint32_t tensor_parallel;     /* tensor-parallel-size: GPUs that share the model, default 1        */
+  uint32_t speculation;         /* enum plan_speculation; these four are keys of speculative-config  */
+  uint32_t draft_tokens;        /* default 4; requires a method                                      */
+  uint32_t match_min, match_max; /* for ngram; default 3, and the larger of 8 and match_min          */
   uint32_t ladder_count;        /* default: powers of two up to max_seqs, and max_seqs           */
   uint32_t ladder[LADDER_MAX];  /* strictly ascending                                            */
 } deploy_config;

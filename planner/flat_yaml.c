@@ -2,6 +2,7 @@
 #include "flat_yaml.h"
 #include "engine/base/limits.h"
 #include "engine/base/yaml.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,22 +76,36 @@ static status read_value(const char *name, flat_yaml_row *row, const json_t *val
 
 /* === The document =========================================================================================================== */
 
+static status add_row(const char *name, flat_yaml *out, const char *key, const json_t *value) {
+  if (flat_yaml_find(out, key)) return FAIL(ERR_FORMAT, "%s: key \"%s\" is given twice", name, key);
+  if (out->count == FLAT_YAML_KEYS_MAX) return FAIL(ERR_LIMIT, "%s: more than %u keys", name, FLAT_YAML_KEYS_MAX);
+  flat_yaml_row *row = &out->rows[out->count++];
+  memcpy(row->key, key, strlen(key) + 1);
+  return read_value(name, row, value);
+}
+
+/* Adds the members of a mapping that is the value of the key `above`, or of the document where that is empty. */
+static status add_members(const char *name, json_t *mapping, const char *above, flat_yaml *out) {
+  for (void *at = json_object_iter(mapping); at; at = json_object_iter_next(mapping, at)) {
+    char own[FLAT_YAML_KEY_BYTES], key[FLAT_YAML_KEY_BYTES];
+    TRY(read_key(name, json_object_iter_key(at), json_object_iter_key_len(at), own));
+    const int length = snprintf(key, sizeof key, "%s%s%s", above, *above ? "." : "", own);
+    if (length < 0 || (size_t)length >= sizeof key)
+      return FAIL(ERR_FORMAT, "%s: %s: the key \"%s\" in it is too long", name, above, own);
+    json_t *value = json_object_iter_value(at);
+    if (json_is_object(value) && !*above) TRY(add_members(name, value, key, out));
+    else TRY(add_row(name, out, key, value));
+  }
+  return OK;
+}
+
 static status read_mapping(const char *name, json_t *root, flat_yaml *out) {
   if (!root || json_is_null(root) || (json_is_string(root) && json_string_length(root) == 0)) return OK; /* an empty document */
   if (!json_is_object(root))
     return FAIL(ERR_FORMAT, "%s: expected \"key: value\" lines, found other YAML; hint: a line is like \"port: 8000\"", name);
   out->rows = calloc(FLAT_YAML_KEYS_MAX, sizeof *out->rows);
   ASSERT(out->rows != NULL);
-  for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at)) {
-    char key[FLAT_YAML_KEY_BYTES];
-    TRY(read_key(name, json_object_iter_key(at), json_object_iter_key_len(at), key));
-    if (flat_yaml_find(out, key)) return FAIL(ERR_FORMAT, "%s: key \"%s\" is given twice", name, key);
-    if (out->count == FLAT_YAML_KEYS_MAX) return FAIL(ERR_LIMIT, "%s: more than %u keys", name, FLAT_YAML_KEYS_MAX);
-    flat_yaml_row *row = &out->rows[out->count++];
-    memcpy(row->key, key, sizeof key);
-    TRY(read_value(name, row, json_object_iter_value(at)));
-  }
-  return OK;
+  return add_members(name, root, "", out);
 }
 
 status flat_yaml_read(const char *name, const char *text, size_t bytes, flat_yaml *out) {

@@ -1,5 +1,6 @@
-/* flat_yaml.h - reads a flat mapping from YAML (or JSON, which is YAML): each key has a value or a list of values, nothing deeper.
+/* flat_yaml.h - reads a flat mapping from YAML (or JSON, which is YAML): each key has a value or a list of values.
  *
+ * A value may also be a mapping of such keys, nothing deeper: its key `b` in the value of `a` reads as `a.b`, which may be written so too.
  * The text is hostile input: bounded, ASCII, one document, no anchors, aliases, tags or directives (engine/base/yaml.h). Values are UTF-8
  * without control characters; escapes can spell what ASCII cannot. In keys '_' reads as '-', and each key comes once. It knows no keys: the
  * caller decides which exist and what their values mean. Read next: deploy_config.h, engine/common/config.h. */

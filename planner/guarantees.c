@@ -27,7 +27,7 @@ static const guarantees_proof PROOFS[] = {
     {"driver", "tests/e2e/test_start_check.c", "one_wrong_bit_of_any_op_is_refused"},
     {"gpu_count", "tests/e2e/test_ranks.c", "experts"},
     {"fast_prefill", NULL, NULL},
-    {"speculation", NULL, NULL},
+    {"speculation", "tests/e2e/test_drafts.c", "every_drafter_leaves_the_receipt"},
 };
 
 const guarantees_proof *guarantees_proofs(uint32_t *count) {
@@ -101,5 +101,6 @@ void guarantees_write(draft *plan) {
     excluded(plan, "fast_prefill", "the unabsorbed form would give prefill and decode different bits; parity is strict");
   else
     excluded(plan, "fast_prefill", "parity is fast-prefill: another numerics id, whose bits are not those of strict");
-  excluded(plan, "speculation", "there is no draft model: every token is made by a step of its own");
+  proven(plan, "speculation", "a draft is kept only where the row before it chose the same token; that row is a function of the tokens "
+         "before it, wherever they come from");
 }

@@ -17,6 +17,9 @@
 
 #define EXPAND_TOKENS_DEFAULT_MAX 65536u
 #define WIDEN_TOKENS_DEFAULT 65536u
+#define DRAFT_TOKENS_DEFAULT 4u
+#define MATCH_MIN_DEFAULT 3u /* shorter matches are wrong too often to pay for their rows */
+#define MATCH_MAX_DEFAULT 8u
 #define NARROW_HEADS_MAX 32u /* limit of the attention form for few heads */
 #define LATENT_EPS_HF 1e-6f /* HF builds the latent norms without an eps of their own */
 
@@ -136,6 +139,17 @@ static status resolve_ranks(const sources *s, plan_limits *l) {
               s->model.quant.weight_format == WEIGHTS_E4M3 ? " in blocks of 128" : "", RANKS_MAX, nearest);
 }
 
+/* Every sequence may have its newest token and as many guesses in a step, each with a logits row. */
+static void resolve_speculation(const deploy_config *d, plan_limits *l) {
+  l->speculation = d->speculation;
+  l->max_logit_rows = or_default(d->max_logit_rows, l->max_seqs);
+  if (d->speculation == SPECULATION_OFF) return;
+  l->draft_tokens = or_default(d->draft_tokens, DRAFT_TOKENS_DEFAULT);
+  if (d->max_logit_rows == 0) l->max_logit_rows = max_u32(l->max_seqs, min_u32(l->max_seqs * (1 + l->draft_tokens), l->max_batch_tokens));
+  l->match_min = or_default(d->match_min, MATCH_MIN_DEFAULT);
+  l->match_max = or_default(d->match_max, max_u32(MATCH_MAX_DEFAULT, l->match_min));
+}
+
 static status resolve_limits(const sources *s, plan_limits *l) {
   const deploy_config *d = &s->deploy;
   const plan_model *m = &s->model.plan;
@@ -144,7 +158,7 @@ static status resolve_limits(const sources *s, plan_limits *l) {
   l->max_seqs = or_default(d->max_seqs, 64);
   l->max_batch_tokens = or_default(d->max_batch_tokens, max_u32(2048, l->max_seqs));
   l->max_len = or_default(d->max_len, min_u32(4096, longest));
-  l->max_logit_rows = or_default(d->max_logit_rows, l->max_seqs);
+  resolve_speculation(d, l);
   /* A chunk ends with a fold of all columns of all heads, so many heads favour fewer chunks, and few heads more, over which one request can
    * be split. Top-k lists that can be split over CTAs differently have a single chunk. */
   l->chunk_tokens = or_default(d->chunk_tokens, ATTN_SPREAD_PLACES);
@@ -166,15 +180,16 @@ static status resolve_limits(const sources *s, plan_limits *l) {
 }
 
 static status resolve_ladder(const deploy_config *d, const plan_limits *l, draft *plan) {
+  const uint32_t most = max_u32(l->max_seqs, min_u32(l->max_seqs * (1 + l->draft_tokens), l->max_logit_rows));
   for (uint32_t i = 0; i < d->ladder_count; i++) {
-    if (d->ladder[i] > l->max_seqs)
-      return FAIL(ERR_LIMIT, "deployment: ladder size %u is more than max-num-seqs %u, which no decode step reaches", d->ladder[i],
-                  l->max_seqs);
+    if (d->ladder[i] > most)
+      return FAIL(ERR_LIMIT, "deployment: ladder size %u is more than %u, the most rows of a decode step: max-num-seqs%s", d->ladder[i],
+                  most, l->draft_tokens ? " times a token and its drafts, or max-logit-rows" : "");
     *(uint32_t *)draft_append(&plan->ladder, 1) = d->ladder[i];
   }
   for (uint32_t size = 1; d->ladder_count == 0; size *= 2) {
-    *(uint32_t *)draft_append(&plan->ladder, 1) = min_u32(size, l->max_seqs);
-    if (size >= l->max_seqs) break;
+    *(uint32_t *)draft_append(&plan->ladder, 1) = min_u32(size, most);
+    if (size >= most) break;
   }
   plan->limits.split_rows_max = ((const uint32_t *)plan->ladder.items)[plan->ladder.count - 1];
   return OK;

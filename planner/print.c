@@ -215,6 +215,9 @@ void print_summary(FILE *out, const plan_header *plan) {
   if (plan_has_widening(l))
     fprintf(out, "prompts        contexts whose rows a step reads %u times or more are widened to bf16, up to %u pages\n",
             plan_widen_reads(m, &plan->quant), l->expand_pages);
+  if (l->speculation == SPECULATION_NGRAM)
+    fprintf(out, "speculation    ngram: up to %u drafts where the newest %u tokens or more occurred before\n", l->draft_tokens,
+            l->match_min);
   fprintf(out, "parameters     %llu\n", (unsigned long long)parameter_count(plan));
   print_ranks(out, plan);
   fprintf(out, "weights        %s\n", size_text(r[REGION_WEIGHTS].bytes, size));
@@ -378,6 +381,7 @@ static json_t *json_limits(const plan_limits *l) {
   set(o, "group_chunks", l->group_chunks);
   set(o, "split_rows_max", l->split_rows_max);
   if (l->expand_pages) set(o, "expand_pages", l->expand_pages);
+  if (l->speculation != SPECULATION_OFF) set(o, "draft_tokens", l->draft_tokens);
   return o;
 }
 

@@ -72,7 +72,7 @@ RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch|backend_cpu|backend_gpu|block_t
                   r"text/(?:stop_text|detokenizer)|cpu/(?!pool\b)\w+|mma/\w+)\.c")
 
 FILE_LINES = {".c": 800, ".cpp": 800, ".cu": 800, ".py": 800, ".sh": 200, ".h": 250, ".cuh": 250}
-PUBLIC_HEADER, PUBLIC_HEADER_LINES = "engine/verbatim.h", 320  # one header shows users everything
+PUBLIC_HEADER, PUBLIC_HEADER_LINES = "engine/verbatim.h", 340  # one header shows users everything
 FUNCTION_LINES, KERNEL_LINES, LINE_COLUMNS, COMMENT_LINES, FOLDER_FILES = 70, 200, 140, 15, 45
 
 BANNED_WORDS = [(r"\bTODO\b|\bFIXME\b|\bXXX\b|\bHACK\b", "unfinished work"), (r"(?i)\bfor now\b", "provisional wording")]

@@ -19,6 +19,9 @@
 #define LENGTH_MAX 1048576u    /* positions are exact in fp32 far beyond this */
 #define KV_PAGES_MAX (1u << 25) /* page * 64 + row stays below 2^31 */
 #define LADDER_MAX 64u         /* captured graphs */
+#define DRAFT_TOKENS_MAX 15u   /* with the newest token 16 rows of a sequence */
+#define MATCH_TOKENS_MIN 2u    /* prompt lookup; a single token occurs again by chance */
+#define MATCH_TOKENS_MAX 64u
 #define EOS_MAX 8u
 #define FILE_CONFIG_BYTES_MAX (1u << 20)   /* config.json, deploy.yaml */
 #define FILE_PLAN_BYTES_MAX (256u << 20)

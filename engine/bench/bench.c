@@ -112,7 +112,7 @@ static status choose_sizes(bench *self) {
 
 static status take_memory(bench *self) {
   const plan_limits *limits = &self->plan->header->limits;
-  self->decodes_max = self->step_contexts.count * BENCH_BATCHES_MAX;
+  self->decodes_max = self->step_contexts.count * BENCH_BATCHES_MAX * (1 + limits->draft_tokens);
   TRY(arena_take(&self->host, self->decodes_max * sizeof *self->report.decodes, &self->report.decodes));
   TRY(arena_take(&self->host, limits->kv_pages * sizeof *self->pages, &self->pages));
   TRY(arena_take(&self->host, limits->max_batch_tokens * sizeof *self->position, &self->position));

@@ -34,6 +34,8 @@ typedef struct bench_options {
   const char *cache_dir, *library_path, *program_path; /* as in verbatim_config         */
   bench_list rows, contexts;      /* for the ops; contexts also for the steps           */
   bench_list prompts;             /* tokens of prompts, each alone                      */
+  double acceptance[BENCH_LIST_MAX]; /* [acceptance_count], at least one: share of right drafts by place; the last of later places too */
+  uint32_t acceptance_count;
   const char *op;                 /* only ops with these names, and no steps; null: all */
   bool no_ops;                    /* only steps                                         */
   const plan_product *unchecked;  /* [unchecked_count] as in exec_options: products with other bits, to measure the cost of ours */
@@ -59,6 +61,7 @@ typedef struct bench_op { /* all instances of one op over the layers, at one row
 
 typedef struct bench_decode { /* steps of `batch` sequences with `context` tokens each */
   uint32_t batch, context, steps;
+  uint32_t drafts;                /* of each sequence, beside its newest token; tokens_per_s as options.acceptance has it */
   double step_us, gap_us;         /* averages; gap: idle time of the GPU between the ops of two steps */
   double tokens_per_s;
   bench_cost cost;                /* of a step                                                         */

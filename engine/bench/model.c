@@ -11,22 +11,32 @@
 
 /* === Decode ================================================================================================================= */
 
-static void fill_decode(bench *self, uint32_t side, uint32_t batch, uint32_t context, bool known) {
+/* Of `batch` sequences, each with `drafts` tokens behind its newest; the last of these is token number context - 1. */
+static void fill_decode(bench *self, uint32_t side, const bench_decode *d, bool known) {
   bench_span spans[SEQS_MAX];
-  for (uint32_t i = 0; i < batch; i++) spans[i] = (bench_span){.slot = i, .position = context - 1, .count = 1, .wants_logits = true};
-  bench_step_fill(self, side, spans, batch, known);
+  const uint32_t rows = 1 + d->drafts;
+  for (uint32_t i = 0; i < d->batch; i++) spans[i] = (bench_span){.slot = i, .position = d->context - rows, .count = rows, .logits = rows};
+  bench_step_fill(self, side, spans, d->batch, known);
 }
 
-/* Seconds for `count` steps, each submitted before the wait for the previous one. */
-static double run_steps(bench *self, uint32_t count, uint32_t batch, uint32_t context) {
+/* Seconds for `count` steps, each submitted before the wait for the previous one; with drafts after it, since these follow from it. */
+static double run_steps(bench *self, uint32_t count, const bench_decode *d) {
   double from = clock_seconds();
   for (uint32_t i = 0; i < count; i++) {
-    fill_decode(self, i % 2, batch, context, false);
+    fill_decode(self, i % 2, d, d->drafts > 0);
     bench_step_submit(self, i % 2, true);
-    if (i) exec_wait(self->machine, (i - 1) % 2);
+    if (d->drafts) exec_wait(self->machine, i % 2);
+    else if (i) exec_wait(self->machine, (i - 1) % 2);
   }
-  exec_wait(self->machine, (count - 1) % 2);
+  if (d->drafts == 0) exec_wait(self->machine, (count - 1) % 2);
   return clock_seconds() - from;
+}
+
+/* Tokens that a sequence gets from a step: its next one, and each draft up to the first wrong one. */
+static double tokens_of_step(const bench *self, uint32_t drafts) {
+  double tokens = 1, right = 1;
+  for (uint32_t i = 0; i < drafts; i++) tokens += right *= self->options.acceptance[min_u32(i, self->options.acceptance_count - 1)];
+  return tokens;
 }
 
 /* Sum of the times of the step's ops, each timed alone, or only of those that send to other ranks; 0: some were not timed. */
@@ -42,27 +52,36 @@ static double sum_of_ops(const bench *self, uint32_t batch, uint32_t context, bo
   return has_attention && !self->options.op ? sum : 0;
 }
 
-static void measure_decode(bench *self, uint32_t batch, uint32_t context) {
+static void measure_decode(bench *self, uint32_t batch, uint32_t context, uint32_t drafts) {
   const bench_report *r = &self->report;
-  uint32_t steps = self->devices.count ? STEPS_GPU : STEPS_CPU;
+  bench_decode d = {.batch = batch, .context = context, .drafts = drafts, .steps = self->devices.count ? STEPS_GPU : STEPS_CPU};
   char what[96];
-  snprintf(what, sizeof what, "steps of %u sequences, context %u", batch, context);
+  snprintf(what, sizeof what, "steps of %u sequences, context %u, %u drafts", batch, context, drafts);
   bench_say(self, what);
   bench_step_deal(self, batch, context);
-  fill_decode(self, 0, batch, context, true);
-  bench_cost cost = bench_step_watch(self, NULL, NULL);
-  run_steps(self, self->devices.count ? 4 : 1, batch, context);
+  fill_decode(self, 0, &d, true);
+  d.cost = bench_step_watch(self, NULL, NULL);
+  run_steps(self, self->devices.count ? 4 : 1, &d);
   exec_gaps before = exec_count(self->machine).gaps;
-  double seconds = run_steps(self, steps, batch, context);
+  const double seconds = run_steps(self, d.steps, &d);
   exec_gaps after = exec_count(self->machine).gaps;
   uint64_t gaps = after.count - before.count;
+  d.step_us = 1e6 * seconds / d.steps;
+  d.gap_us = gaps ? (after.sum_us - before.sum_us) / (double)gaps : 0;
+  d.tokens_per_s = tokens_of_step(self, drafts) * batch * d.steps / seconds;
+  d.ops_us = drafts ? 0 : sum_of_ops(self, batch, context, false);
+  d.exchanges_us = drafts ? 0 : sum_of_ops(self, batch, context, true);
+  d.floor_us = bench_cost_floor_us(d.cost.weight_bytes + d.cost.kv_bytes, &d.cost, &r->rates);
   ASSERT(self->report.decode_count < self->decodes_max);
-  self->report.decodes[self->report.decode_count++] =
-      (bench_decode){.batch = batch, .context = context, .steps = steps, .step_us = 1e6 * seconds / steps,
-                     .gap_us = gaps ? (after.sum_us - before.sum_us) / (double)gaps : 0, .tokens_per_s = batch * steps / seconds,
-                     .cost = cost, .ops_us = sum_of_ops(self, batch, context, false),
-                     .exchanges_us = sum_of_ops(self, batch, context, true),
-                     .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, &cost, &r->rates)};
+  self->report.decodes[self->report.decode_count++] = d;
+}
+
+/* Without drafts, then with as many as the plan's speculation may make. */
+static void measure_drafts(bench *self, uint32_t batch, uint32_t context) {
+  const plan_limits *l = &self->plan->header->limits;
+  for (uint32_t drafts = 0; drafts <= l->draft_tokens; drafts++)
+    if (drafts < context && (drafts == 0 || batch * (1 + drafts) <= min_u32(l->max_logit_rows, l->max_batch_tokens)))
+      measure_decode(self, batch, context, drafts);
 }
 
 static void measure_decodes(bench *self) {
@@ -70,7 +89,7 @@ static void measure_decodes(bench *self) {
   uint32_t most = self->plan->header->limits.max_seqs;
   for (uint32_t c = 0; c < contexts->count; c++)
     for (uint32_t batch = 1, last = 0; batch != last; batch = min_u32(4 * batch, most)) {
-      if (bench_step_fits(self, batch, contexts->values[c])) measure_decode(self, batch, contexts->values[c]);
+      if (bench_step_fits(self, batch, contexts->values[c])) measure_drafts(self, batch, contexts->values[c]);
       last = batch;
       if (batch == most) break;
     }
@@ -91,7 +110,7 @@ static bool fill_prompts(bench *self, prompts *p, uint32_t side) {
   while (room && logits && p->at_prompt < p->count) {
     uint32_t tokens = min_u32(room, p->tokens - p->at_token);
     bool ends = p->at_token + tokens == p->tokens;
-    spans[count++] = (bench_span){.slot = p->at_prompt, .position = p->at_token, .count = tokens, .wants_logits = ends};
+    spans[count++] = (bench_span){.slot = p->at_prompt, .position = p->at_token, .count = tokens, .logits = ends};
     room -= tokens;
     logits -= ends;
     p->at_prompt += ends;

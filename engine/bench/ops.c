@@ -300,7 +300,7 @@ static void fill_rows(bench *self, uint32_t rows, uint32_t context) {
   bench_step_deal(self, seqs, context);
   for (uint32_t i = 0; i < seqs; i++) {
     uint32_t count = rows == seqs ? 1 : min_u32(left, context);
-    spans[i] = (bench_span){.slot = i, .position = context - count, .count = count, .wants_logits = true};
+    spans[i] = (bench_span){.slot = i, .position = context - count, .count = count, .logits = 1};
     left -= count;
   }
   bench_step_fill(self, 0, spans, seqs, true);

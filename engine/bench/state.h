@@ -29,7 +29,7 @@ struct bench {
 
 typedef struct bench_span { /* tokens of one sequence in a step */
   uint32_t slot, position, count;
-  bool wants_logits; /* of the last one */
+  uint32_t logits; /* of the last ones */
 } bench_span;
 
 /* bench/fill.c: random weights, before the tables; random KV rows, after the graphs. */

@@ -68,12 +68,12 @@ static void add_span(bench *self, filler *f, const bench_span *span, bool known,
     f->in.token[f->tokens] = known ? (int32_t)(random_next(&self->random) % header->model.vocab) : -1 - (int32_t)span->slot;
     f->in.position[f->tokens] = self->position[f->tokens] = span->position + i;
     f->in.seq[f->tokens] = span->slot;
+    if (i + span->logits < span->count) continue;
+    f->in.logit_row[f->logits] = f->tokens;
+    f->in.sample[f->logits++] = (sample_param){.top_p_fixed = 1ull << 32, .repetition = 1, .position = span->position + i + 1,
+                                               .slot = span->slot, .prompt_count = span->position + i + 1, .target = -1};
   }
   self->kv_rows += span->position + span->count;
-  if (!span->wants_logits) return;
-  f->in.logit_row[f->logits] = f->tokens - 1;
-  f->in.sample[f->logits++] = (sample_param){.top_p_fixed = 1ull << 32, .repetition = 1, .position = span->position + span->count,
-                                             .slot = span->slot, .prompt_count = span->position + span->count, .target = -1};
 }
 
 void bench_step_fill(bench *self, uint32_t side, const bench_span *spans, uint32_t count, bool known) {

@@ -39,6 +39,8 @@ static const char HELP[] =
   "                      the KV pages are left out\n"
   "  --prompt N[,N]      tokens of prompts, one at a time (512, 8192, and 16 prompts of 512); sizes\n"
   "                      that do not fit the KV pages are left out\n"
+  "  --acceptance X[,X]  share of right drafts, by their place, in tokens/s of a plan with speculation\n"
+  "                      (0.83,0.72,0.65); \"16+3\" is 16 sequences with 3 drafts each\n"
   "  --gb-per-s X        memory bandwidth for the floors (4300 on a GPU; none on a CPU)\n"
   "  --tflop-per-s X     bf16 speed for the floors, e4m3 being twice as fast (790 on a GPU; none on a\n"
   "                      CPU)\n"
@@ -84,19 +86,34 @@ static status take_rate(const char *name, const char *value, void *target) {
   return *rate > 0 && *rate < 1e12 ? OK : FAIL(ERR_USAGE, "%s: expected a number above 0, found \"%s\"", name, value);
 }
 
+static status take_shares(const char *name, const char *value, void *target) {
+  bench_options *o = target;
+  o->acceptance_count = 0;
+  for (const char *at = value; *at;) {
+    char *end = NULL;
+    const double share = strtod(at, &end);
+    if (end == at || (*end && *end != ',') || !(share >= 0 && share <= 1) || o->acceptance_count == BENCH_LIST_MAX)
+      return FAIL(ERR_USAGE, "%s: expected up to %u numbers of 0 to 1 such as 0.8,0.7, found \"%s\"", name, BENCH_LIST_MAX, value);
+    o->acceptance[o->acceptance_count++] = share;
+    at = *end ? end + 1 : end;
+  }
+  return o->acceptance_count ? OK : FAIL(ERR_USAGE, "%s: expected numbers such as 0.8,0.7, found none", name);
+}
+
 static status read_arguments(bench_command *self, int argc, char **argv) {
   bench_options *o = &self->options;
   double gb_per_s = 0, tflop_per_s = 0, link_gb_per_s = 0;
   const cli_option table[] = {{"--json", cli_options_text, &self->json_path}, {"--roofline", cli_options_text, &self->roofline_path},
                               {"--op", cli_options_text, &o->op},             {"--no-ops", NULL, &o->no_ops},
                               {"--rows", take_list, &o->rows},                {"--context", take_list, &o->contexts},
-                              {"--prompt", take_list, &o->prompts},
+                              {"--prompt", take_list, &o->prompts},           {"--acceptance", take_shares, o},
                               {"--gb-per-s", take_rate, &gb_per_s},           {"--tflop-per-s", take_rate, &tflop_per_s},
                               {"--device", cli_engine_device, &o->device},          {"--threads", cli_options_u32, &o->threads},
                               {"--cache-dir", cli_options_text, &self->cache_dir}, {"--tax", cli_options_text, &self->tax_path},
                               {"--link-gb-per-s", take_rate, &link_gb_per_s},      {"--quiet", NULL, &self->quiet}, {0}};
   const char **words = calloc((size_t)argc, sizeof *words);
   uint32_t count = 0;
+  TRY(take_shares("--acceptance", "0.83,0.72,0.65", o));
   if (!words) return FAIL(ERR_LIMIT, "bench: no memory");
   status result = cli_options_parse(table, argc, argv, words, &count);
   if (result == OK && count != 1) result = FAIL(ERR_USAGE, "bench: expected PLAN, found %u words; hint: verbatim bench --help", count);

@@ -83,7 +83,9 @@ static void print_decodes(const bench_report *r) {
   printf("%s\n", has_floors(r) ? "   floor us   share" : "");
   for (uint32_t i = 0; i < r->decode_count; i++) {
     const bench_decode *d = &r->decodes[i];
-    printf("%-8u %8u %10.1f %9.2f %10.1f", d->batch, d->context, d->step_us, d->gap_us, d->tokens_per_s);
+    char size[24];
+    snprintf(size, sizeof size, d->drafts ? "%u+%u" : "%u", d->batch, d->drafts);
+    printf("%-8s %8u %10.1f %9.2f %10.1f", size, d->context, d->step_us, d->gap_us, d->tokens_per_s);
     if (d->ops_us > 0) printf(" %10.1f %10.1f", d->ops_us, d->step_us - d->ops_us);
     else printf(" %10s %10s", "-", "-");
     if (r->ranks > 1 && d->ops_us > 0) printf(" %12.1f %5.1f%%", d->exchanges_us, 100 * d->exchanges_us / d->step_us);
@@ -173,10 +175,10 @@ static json_t *op_json(const bench_op *op) {
 static json_t *decode_json(const bench_decode *d) {
   json_t *ops = d->ops_us > 0 ? json_real(d->ops_us) : json_null();
   json_t *exchanges = d->ops_us > 0 ? json_real(d->exchanges_us) : json_null();
-  return json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:o, s:f, s:f, s:o, s:o}", "batch", (int)d->batch, "context", (int)d->context, "steps",
-                   (int)d->steps, "step_us", d->step_us, "gap_us", d->gap_us, "tokens_per_s", d->tokens_per_s, "cost", cost_json(&d->cost),
-                   "floor_us", d->floor_us, "floor_share", d->floor_us / d->step_us, "ops_us", ops, "exchanges_us",
-                   exchanges);
+  return json_pack("{s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:o, s:f, s:f, s:o, s:o}", "batch", (int)d->batch, "context", (int)d->context,
+                   "drafts", (int)d->drafts, "steps", (int)d->steps, "step_us", d->step_us, "gap_us", d->gap_us, "tokens_per_s",
+                   d->tokens_per_s, "cost", cost_json(&d->cost), "floor_us", d->floor_us, "floor_share", d->floor_us / d->step_us,
+                   "ops_us", ops, "exchanges_us", exchanges);
 }
 
 static json_t *prefill_json(const bench_prefill *p) {

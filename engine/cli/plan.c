@@ -42,6 +42,8 @@ static const char HELP[] =
   "  --ladder N,N,...    row counts of captured decode graphs (1, 2, 4, ... max-num-seqs)\n"
   "  --tensor-parallel-size N  GPUs of one machine that share the model, a divisor of its heads; no bit\n"
   "                      depends on it (1)\n"
+  "  --speculative-config JSON  guess tokens and check several at once; no bit depends on it (off):\n"
+  "                      {\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_min\": 3}\n"
   "  --expand-tokens N   fast-prefill: context tokens expanded at a time (8 * max-model-len, or 256 *\n"
   "                      max-num-seqs if that is more; at most 65536). With a KV cache other than bf16:\n"
   "                      context tokens that a step dequantizes for its prompts; longer contexts are\n"

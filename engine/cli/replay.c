@@ -39,16 +39,19 @@ static const char HELP[] =
   "  --model DIR         the model's folder (default: the one that the manifest names)\n"
   "  --tasks DIR         folder of the files that the manifest names but does not contain\n"
   "  --output DIR        keep the results, in a new folder\n"
+  "  --stepwise          make every token by a step of its own; otherwise the tokens of the receipt next\n"
+  "                      to the manifest are checked many at a time, which is faster and as exact\n"
   "  --force             accept other numerics, weights or tokenizer, and report the differences\n\n";
 
 typedef struct replay {
   eval_run run;
   const char *manifest_path, *tasks_folder;
   const char **words;
-  bool force;
+  bool force, stepwise;
   json_t *recorded;
   char temporary[PATH_BYTES_MAX]; /* "": none */
   char folder[PATH_BYTES_MAX];    /* that contains the manifest */
+  char receipt[PATH_BYTES_MAX];   /* next to it                 */
   char plan[EVAL_PATHS_BYTES_MAX], model[EVAL_PATHS_BYTES_MAX], others[EVAL_RUN_PERTURB_MAX][EVAL_PATHS_BYTES_MAX]; /* as it names them */
   uint64_t lines, differing, flipped;
   uint64_t first_request;         /* of the first line that differs: the number of requests before it */
@@ -62,12 +65,14 @@ static status parse_arguments(replay *self, int argc, char **argv) {
   uint32_t count = 0;
   cli_option table[40] = {
     {"--plan", cli_options_text, &self->run.engine.plan_path}, {"--model", cli_options_text, &self->run.engine.model_dir},
-    {"--tasks", cli_options_text, &self->tasks_folder}, {"--output", cli_options_text, &self->run.folder}, {"--force", NULL, &self->force}};
+    {"--tasks", cli_options_text, &self->tasks_folder}, {"--output", cli_options_text, &self->run.folder}, {"--force", NULL, &self->force},
+    {"--stepwise", NULL, &self->stepwise}};
   cli_engine_options(&self->run.engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
   if (count != 1) return FAIL(ERR_USAGE, "replay: expected one MANIFEST, found %u words; hint: verbatim replay --help", count);
   if (self->run.engine.receipt_path) return FAIL(ERR_USAGE, "--receipt: with --output DIR the receipt is DIR/receipt");
   self->manifest_path = self->words[0];
+  self->run.engine.config.no_drafts |= self->stepwise;
   return OK;
 }
 
@@ -329,6 +334,8 @@ static status replay_steps(replay *self, int argc, char **argv) {
   const cli_files_row files[] = {{CLI_FILES_READ, self->manifest_path, "the manifest"}};
   self->run.files = files;
   self->run.file_count = ARRAY_LEN(files);
+  TRY(path_in(self->folder, "receipt", self->receipt));
+  if (!self->stepwise && special_file_is_there(self->receipt)) self->run.recorded = self->receipt;
   self->run.on_setup = check_setup;
   self->run.context = self;
   TRY(eval_run_all(&self->run));

@@ -252,7 +252,7 @@ static status open_http(server *self) {
               .choices_max = CHOICES_MAX, .bytes_max = o->request_bytes_max},
     .queue = self->queue, .metrics = &self->metrics,
     .labels = {.model_name = o->name, .numerics_id = self->numerics_id, .plan_digest = self->plan_digest, .device = info->device,
-               .kv_pages = info->kv_pages, .ranks = info->ranks, .gpus = info->gpus,
+               .kv_pages = info->kv_pages, .ranks = info->ranks, .draft_tokens = info->draft_tokens, .gpus = info->gpus,
                .started_at = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec},
     .journal = &self->journal};
   allow_descriptors(o->connections_max);

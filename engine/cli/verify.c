@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "plan/plan.h"
 #include "receipts/compare.h"
+#include "receipts/guess.h"
 #include "receipts/read.h"
 #include "verbatim.h"
 #include <inttypes.h>
@@ -26,6 +27,8 @@ static const char HELP[] =
   "other ones; the numerics id, config.json, the weights and, if there are stop texts, the tokenizer\n"
   "must agree. Each request runs alone unless --batch says otherwise, and all of its prompt is\n"
   "computed. A request that was cancelled or ran out of time is cancelled after the same token.\n"
+  "The recorded tokens are checked many at a time: every row's choice, log-probability, rank and digest\n"
+  "is computed as if it were made alone. Up to the plan's max-logit-rows fit in a step.\n"
   "Differences can be followed to their op with --trace and `verbatim diff` of the traces of both runs.\n\n"
   "Examples:\n"
   "  verbatim verify my.receipt my.plan MODEL_DIR\n"
@@ -37,6 +40,7 @@ static const char HELP[] =
   "  --id ID             only the requests of this name; may be repeated\n"
   "  --sample N          only N of the requests, drawn with --seed (all)\n"
   "  --seed S            seed of --sample (0)\n"
+  "  --stepwise          make every token by a step of its own, which is slower\n"
   "  --json              one JSON object per line: one per request, and one at the end\n";
 static const char MORE_HELP[] = CLI_TRACE_HELP CLI_ENGINE_HELP; /* C11 guarantees only 4095 bytes in a literal */
 
@@ -54,7 +58,7 @@ struct verify_run {
   const char **ids;   /* [id_count], from argv */
   uint32_t id_count, sample;
   uint64_t seed;
-  bool sampled, json;
+  bool sampled, json, stepwise;
   cli_trace trace;
   cli_engine engine;
   receipt_read receipt;
@@ -86,7 +90,8 @@ static status take_sample(const char *name, const char *value, void *target) {
 static status parse_arguments(verify_run *self, int argc, char **argv) {
   uint32_t count = 0;
   cli_option table[40] = {
-    {"--id", take_id, self}, {"--sample", take_sample, self}, {"--seed", cli_options_u64, &self->seed}, {"--json", NULL, &self->json}};
+    {"--id", take_id, self}, {"--sample", take_sample, self}, {"--seed", cli_options_u64, &self->seed}, {"--json", NULL, &self->json},
+    {"--stepwise", NULL, &self->stepwise}};
   cli_trace_options(&self->trace, table, ARRAY_LEN(table));
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
@@ -96,6 +101,7 @@ static status parse_arguments(verify_run *self, int argc, char **argv) {
   self->engine.model_dir = self->words[2];
   if (self->engine.config.max_active == 0) self->engine.config.max_active = 1;
   self->engine.config.no_prefix_cache = true; /* so that no result depends on an earlier request */
+  self->engine.config.no_drafts |= self->stepwise;
   self->engine.config.trace = self->trace.path != NULL;
   return cli_trace_check(&self->trace);
 }
@@ -225,6 +231,11 @@ static void on_token(verbatim_request *request, uint32_t index) {
   if (ended_early(recorded) && index + 1 == recorded->token_count) verbatim_cancel(s->run->engine.engine, request);
 }
 
+static uint32_t on_draft(verbatim_request *request, int32_t *ids, uint32_t most) {
+  const slot *s = request->context;
+  return receipt_guess(&s->record.request, request, ids, most);
+}
+
 static void on_logits(verbatim_request *request, uint32_t position, const float *row) {
   slot *s = request->context;
   (void)position;
@@ -249,6 +260,7 @@ static status prepare(verify_run *self, uint32_t number, slot *s) {
   memset(r->chain, 0, sizeof r->chain);
   r->context = s;
   r->on_token = on_token;
+  r->on_draft = on_draft;
   r->on_logits = ended_in_prompt(&s->record.request) ? on_logits : NULL;
   s->run = self;
   cli_trace_watch(&self->trace, &s->trace, r);

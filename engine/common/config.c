@@ -44,8 +44,10 @@ void cli_config_options(cli_config *self, uint32_t user, cli_option *rows, size_
   static const char *const names[] = {
     "--max-num-seqs", "--max-num-batched-tokens", "--max-model-len", "--max-logit-rows", "--kv-pages", "--kv-memory-bytes",
     "--gpu-memory-utilization", "--device-memory-bytes", "--ladder", "--parity", "--expand-tokens", "--latent-norm-eps", "--kv-cache-dtype",
-    "--kv-cache-scales", "--chunk-tokens", "--group-chunks", "--tensor-parallel-size"};
-  ASSERT(at + ARRAY_LEN(names) < row_count);
+    "--kv-cache-scales", "--chunk-tokens", "--group-chunks", "--tensor-parallel-size", "--speculative-config.method",
+    "--speculative-config.num-speculative-tokens", "--speculative-config.prompt-lookup-min", "--speculative-config.prompt-lookup-max"};
+  ASSERT(at + 1 + ARRAY_LEN(names) < row_count);
+  rows[at++] = (cli_option){"--speculative-config", cli_options_text, &self->speculation};
   for (size_t i = 0; i < ARRAY_LEN(names); i++) rows[at++] = (cli_option){names[i], cli_options_text,
                                                                           &self->planner[find_key(names[i] + 2)]};
 }
@@ -93,6 +95,11 @@ static void set_entry(cli_config *self, uint32_t key, cli_config_origin origin, 
   self->entries[key] = (cli_config_entry){.value = text, .origin = origin};
 }
 
+static void unset_entry(cli_config *self, uint32_t key) {
+  free(self->entries[key].value);
+  self->entries[key] = (cli_config_entry){0};
+}
+
 /* "1,2,4" or "[1, 2, 4]", as on the command line. */
 static status set_words(cli_config *self, uint32_t key, const char *text) {
   const char *words[FLAT_YAML_LIST_MAX];
@@ -109,18 +116,18 @@ static status set_words(cli_config *self, uint32_t key, const char *text) {
 
 /* === The file =============================================================================================================== */
 
-static status check_key(const cli_config *self, const flat_yaml_row *row) {
+static status check_key(const char *from, const flat_yaml_row *row) {
   uint32_t key = find_key(row->key), nearest = 0;
   const char *renamed = deploy_config_renamed(row->key);
-  if (renamed) return FAIL(ERR_FORMAT, "%s: key \"%s\" is renamed to \"%s\"", self->path, row->key, renamed);
+  if (renamed) return FAIL(ERR_FORMAT, "%s: key \"%s\" is renamed to \"%s\"", from, row->key, renamed);
   if (key == cli_config_keys_count) {
     for (uint32_t i = 0; i < cli_config_keys_count; i++)
       if (spelling_distance(row->key, cli_config_keys[i].name) < spelling_distance(row->key, cli_config_keys[nearest].name)) nearest = i;
-    return FAIL(ERR_FORMAT, "%s: key \"%s\" is not known; hint: the nearest known key is \"%s\"", self->path, row->key,
+    return FAIL(ERR_FORMAT, "%s: key \"%s\" is not known; hint: the nearest known key is \"%s\"", from, row->key,
                 cli_config_keys[nearest].name);
   }
   if (row->is_list && !(cli_config_keys[key].traits & CLI_CONFIG_IS_LIST))
-    return FAIL(ERR_FORMAT, "%s: %s: expected one value, found a list", self->path, row->key);
+    return FAIL(ERR_FORMAT, "%s: %s: expected one value, found a list", from, row->key);
   return OK;
 }
 
@@ -131,11 +138,36 @@ static status read_file(cli_config *self) {
   status result = flat_yaml_read(self->path, text, bytes, &self->file);
   free(text);
   for (uint32_t i = 0; result == OK && i < self->file.count; i++) {
-    result = check_key(self, &self->file.rows[i]);
+    result = check_key(self->path, &self->file.rows[i]);
     uint32_t key = find_key(self->file.rows[i].key);
     if (result != OK || !is_own(self, key)) continue;
     set_entry(self, key, CLI_CONFIG_FILE, (const char *const *)self->file.rows[i].values, self->file.rows[i].count);
   }
+  return result;
+}
+
+/* --speculative-config '{"method": "ngram"}', in place of what the file says of it. */
+static status read_speculation(cli_config *self) {
+  static const char above[] = "speculative-config";
+  flat_yaml given = {0};
+  if (!self->speculation) return OK;
+  const size_t room = sizeof above + strlen(self->speculation) + 2;
+  char *text = malloc(room);
+  ASSERT(text != NULL);
+  snprintf(text, room, "%s: %s", above, self->speculation);
+  status result = flat_yaml_read("--speculative-config", text, strlen(text), &given);
+  free(text);
+  for (uint32_t i = 0; result == OK && i < cli_config_keys_count; i++)
+    if (strncmp(cli_config_keys[i].name, above, sizeof above - 1) == 0) unset_entry(self, i);
+  for (uint32_t i = 0; result == OK && i < given.count; i++) {
+    const uint32_t key = find_key(given.rows[i].key);
+    if (strcmp(given.rows[i].key, above) == 0)
+      result = FAIL(ERR_FORMAT, "--speculative-config: expected a mapping such as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}, "
+                    "found %.40s", self->speculation);
+    else result = check_key("--speculative-config", &given.rows[i]);
+    if (result == OK) set_entry(self, key, CLI_CONFIG_COMMAND, (const char *const *)given.rows[i].values, given.rows[i].count);
+  }
+  flat_yaml_close(&given);
   return result;
 }
 
@@ -212,6 +244,7 @@ status cli_config_apply(cli_config *self, const cli_option *options, int argc, c
     if (key < cli_config_keys_count && !is_given(options, row, argc, argv)) set_default(self, key, row);
   }
   if (self->path) TRY(read_file(self));
+  TRY(read_speculation(self));
   for (const cli_option *row = options; row->name; row++) {
     uint32_t key = key_of(self, row);
     if (key == cli_config_keys_count) continue;

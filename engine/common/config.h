@@ -42,6 +42,7 @@ typedef struct cli_config {
   bool dump;        /* --dump-config */
   uint32_t user;    /* one of CLI_CONFIG_PLAN ... */
   const char *command;
+  const char *speculation; /* --speculative-config; NULL: not given */
   bool has_bytes;   /* a value is not UTF-8 */
   flat_yaml file;
   const char *planner[CLI_CONFIG_KEYS_MAX]; /* the options of `plan`, by key */

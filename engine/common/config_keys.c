@@ -31,6 +31,10 @@ const cli_config_key cli_config_keys[] = {
   {"chunk-tokens", PLANNER},
   {"group-chunks", PLANNER},
   {"tensor-parallel-size", PLANNER},
+  {"speculative-config.method", PLANNER},
+  {"speculative-config.num-speculative-tokens", PLANNER},
+  {"speculative-config.prompt-lookup-min", PLANNER},
+  {"speculative-config.prompt-lookup-max", PLANNER},
   /* The engine. */
   {"device", ENGINE | DOCTOR, 0, "auto"},
   {"threads", ENGINE, 0, NULL},
@@ -43,6 +47,7 @@ const cli_config_key cli_config_keys[] = {
   {"slot-offset", ENGINE, 0, NULL},
   {"shuffle-pages", ENGINE, 0, NULL},
   {"no-prefix-cache", ENGINE, 0, NULL},
+  {"no-drafts", ENGINE, 0, NULL},
   {"direct", ENGINE, 0, NULL},
   {"poison", ENGINE, 0, NULL},
   {"exchange-timeout", ENGINE, 0, NULL},

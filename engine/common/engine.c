@@ -50,7 +50,8 @@ void cli_engine_options(cli_engine *self, cli_option *rows, size_t row_count) {
     {"--chunk", cli_options_u32, &self->config.chunk_tokens}, {"--slot-offset", cli_options_u32, &self->config.slot_offset},
     {"--shuffle-pages", cli_options_u64, &self->config.shuffle_pages},
     {"--no-prefix-cache", NULL, &self->config.no_prefix_cache}, {"--direct", NULL, &self->config.direct},
-    {"--poison", NULL, &self->config.poison}, {"--exchange-timeout", read_seconds, &self->config.exchange_timeout_ms}};
+    {"--no-drafts", NULL, &self->config.no_drafts}, {"--poison", NULL, &self->config.poison},
+    {"--exchange-timeout", read_seconds, &self->config.exchange_timeout_ms}};
   self->config.device = VERBATIM_DEVICE_AUTO;
   size_t at = 0;
   while (rows[at].name) at++;

@@ -31,7 +31,8 @@
   "  --direct            launch kernels directly instead of replaying graphs\n" \
   "  --poison            fill with NaN all memory that must not matter\n" \
   "  --exchange-timeout S  seconds that a GPU waits for another of its plan before the run ends (10)\n" \
-  "  --no-prefix-cache   compute every prompt token\n"
+  "  --no-prefix-cache   compute every prompt token\n" \
+  "  --no-drafts         make every token by a step of its own, whatever the plan's speculation\n"
 
 /* Rows of a table for cli_files_check: what every subcommand with these options reads and writes. */
 #define CLI_ENGINE_FILES(engine) \

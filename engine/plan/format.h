@@ -12,7 +12,7 @@
 #include "plan/format_quant.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes, chosen so that a text-mode transfer damages them */
-#define PLAN_FORMAT_VERSION 12u
+#define PLAN_FORMAT_VERSION 13u
 #define NUMERICS_VERSION "verbatim-numerics 3"
 
 typedef struct plan_span { /* a table: `count` items at `offset` (bytes from the start of the file, a multiple of 8) */
@@ -64,6 +64,8 @@ enum plan_parity {
   PARITY_FAST_PREFILL = 1 /* prompt tokens attend in the expanded form: other bits */
 };
 
+/* Where guesses of next tokens come from. NGRAM: what followed the newest tokens where they occurred before. */
+enum plan_speculation { SPECULATION_OFF = 0, SPECULATION_NGRAM = 1 };
 typedef struct plan_limits {
   uint32_t max_seqs;         /* sequences active at once: slots, block-table rows */
   uint32_t max_batch_tokens; /* token rows of a step                              */
@@ -77,7 +79,9 @@ typedef struct plan_limits {
   uint32_t parity;           /* enum plan_parity                                  */
   uint32_t expand_pages;     /* pages of prompts' contexts in a workspace: see plan/format_widen.h; 0: none */
   uint32_t ranks;            /* devices that share the work, 1 .. RANKS_MAX; a divisor of the heads */
-  uint32_t pad;
+  uint32_t speculation;      /* enum plan_speculation */
+  uint32_t draft_tokens;     /* most guesses of a sequence in a step, 0 .. DRAFT_TOKENS_MAX; 0 with SPECULATION_OFF */
+  uint32_t match_min, match_max, pad; /* NGRAM: tokens that must have occurred before, and most that are compared */
 } plan_limits;
 
 typedef struct plan_io { /* byte offsets of the host's inputs and outputs, from the start of the named region */
@@ -228,7 +232,7 @@ typedef struct plan_header {
   plan_span notes;          /* uint32_t strings: notes on what the planner ignored or assumed */
 } plan_header;
 _Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
-_Static_assert(sizeof(plan_limits) == 56 && sizeof(plan_io) == 208 && sizeof(plan_tensor) == 56, "layout");
+_Static_assert(sizeof(plan_limits) == 72 && sizeof(plan_io) == 208 && sizeof(plan_tensor) == 56, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
 _Static_assert(sizeof(plan_op) == 112 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");

@@ -178,6 +178,14 @@ static status check_quant(const plan_header *h) {
   return check_range("kv_format of fast-prefill", q->kv_format, KV_BF16, KV_BF16);
 }
 
+static status check_speculation(const plan_limits *l) {
+  const uint32_t is_on = l->speculation != SPECULATION_OFF, matches = l->speculation == SPECULATION_NGRAM;
+  TRY(check_range("speculation", l->speculation, SPECULATION_OFF, SPECULATION_NGRAM));
+  TRY(check_range("draft_tokens", l->draft_tokens, is_on, is_on * DRAFT_TOKENS_MAX));
+  TRY(check_range("match_min", l->match_min, matches * MATCH_TOKENS_MIN, matches * MATCH_TOKENS_MAX));
+  return check_range("match_max", l->match_max, l->match_min, matches * MATCH_TOKENS_MAX);
+}
+
 static status check_limits(const plan_limits *l) {
   TRY(check_range("ranks", l->ranks, 1, RANKS_MAX));
   TRY(check_range("max_seqs", l->max_seqs, 1, SEQS_MAX));
@@ -191,6 +199,7 @@ static status check_limits(const plan_limits *l) {
   TRY(check_range("group_chunks", l->group_chunks, 1, LENGTH_MAX));
   TRY(check_range("attn_tile_tokens", l->attn_tile_tokens, 1, 64));
   TRY(check_range("parity", l->parity, PARITY_STRICT, PARITY_FAST_PREFILL));
+  TRY(check_speculation(l));
   return check_range("expand_pages", l->expand_pages, l->parity == PARITY_FAST_PREFILL, LENGTH_MAX / PAGE_TOKENS);
 }
 

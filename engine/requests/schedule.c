@@ -6,7 +6,7 @@
 status schedule_open(schedule *self, const request_model *model, exec *machine, watch *watcher, const schedule_options *options,
                      arena *host) {
   const plan_limits *limits = &model->plan->header->limits;
-  void *sequences, *order, *watched, *rows[2];
+  void *sequences, *order, *decoding, *watched, *rows[2];
   *self = (schedule){.model = model, .machine = machine, .table = exec_block_table(machine), .watch = watcher,
                      .options = *options};
   if (options->max_active == 0 || options->max_active > limits->max_seqs) self->options.max_active = limits->max_seqs;
@@ -18,12 +18,15 @@ status schedule_open(schedule *self, const request_model *model, exec *machine, 
   TRY(schedule_pages_open(&self->kv, model));
   TRY(pages_open(&self->pages, limits->kv_pages, options->shuffle_pages, host));
   TRY(arena_take(host, sizeof(sequence) * (uint64_t)limits->max_seqs, &sequences));
+  TRY(drafts_open(&self->drafts, model->plan, options->no_drafts || options->trace, &self->counters, host));
   TRY(arena_take(host, sizeof(uint32_t) * (uint64_t)limits->max_seqs, &order));
+  TRY(arena_take(host, sizeof(sequence *) * (uint64_t)limits->max_seqs, &decoding));
   TRY(arena_take(host, sizeof(watch_row) * (uint64_t)limits->max_batch_tokens, &watched));
   for (int i = 0; i < 2; i++) TRY(arena_take(host, sizeof(step_row) * (uint64_t)limits->max_logit_rows, &rows[i]));
   self->sequences = sequences;
   for (uint32_t slot = 0; slot < limits->max_seqs; slot++) self->sequences[slot].slot = slot;
   self->order = order;
+  self->decoding = decoding;
   self->watched = watched;
   for (int i = 0; i < 2; i++) self->rows[i] = rows[i];
   return OK;
@@ -91,6 +94,7 @@ static void take_slot(schedule *self, verbatim_request *request) {
   self->order[self->active_count++] = slot;
   schedule_pages_adopt(&self->kv, s);
   request_repeat_text(self->model, request, &s->text);
+  drafts_begin(&self->drafts, s);
   self->counters.admissions++;
 }
 
@@ -220,14 +224,51 @@ static bool make_room(schedule *self, sequence *s) {
   return true;
 }
 
-/* Adds a row for a sequence whose newest token is on the device. */
-static void add_decode(schedule *self, step_build *b, uint32_t slot) {
-  sequence *s = &self->sequences[slot];
-  if (!s->request || s->computed < s->known || s->sampled == s->request->max_tokens) return;
-  if (step_build_is_full(b) || !make_room(self, s)) return;
+static bool decodes(const sequence *s) { return s->request && s->computed >= s->known && s->sampled < s->request->max_tokens; }
+
+/* The sequences that get a row of their newest token in the next step. has_room: each with a page for it. Returns how many. */
+static uint32_t list_decoding(schedule *self, bool has_room) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < self->active_count; i++) {
+    sequence *s = &self->sequences[self->order[i]];
+    if (decodes(s) && (!has_room || make_room(self, s))) self->decoding[count++] = s;
+  }
+  return count;
+}
+
+/* Token rows for these and their drafts: every other sequence may get one, to end its prompt. */
+static uint32_t rows_for(const schedule *self, uint32_t decoding) {
+  return min_u32(limits_of(self)->max_batch_tokens, limits_of(self)->max_logit_rows) - (self->active_count - decoding);
+}
+
+/* The step in flight has drafts, or a sequence would guess tokens behind those that the host has seen. */
+static bool waits_for_verdict(schedule *self) {
+  if (self->submitted == self->settled) return false;
+  if (self->has_drafts) return true;
+  const uint32_t count = list_decoding(self, false);
+  return drafts_choose(&self->drafts, self->decoding, count, rows_for(self, count), false);
+}
+
+/* Adds the row of a sequence's newest token and those of its drafts, which take no page that another sequence may need soon. */
+static void add_decode(schedule *self, step_build *b, sequence *s) {
+  const uint32_t held = s->page_count * PAGE_TOKENS - s->computed - 1;
+  const bool is_short = pages_available(&self->pages) <= self->active_count;
+  uint32_t *taken = &s->draft.taken;
+  *taken = is_short ? min_u32(*taken, held) : schedule_pages_grow(&self->kv, s, 1 + *taken) - 1;
   step_build_decode(b, s);
-  s->computed++;
-  s->sampled++;
+  s->computed += 1 + *taken;
+  s->sampled += 1 + *taken;
+  s->draft.was_taken = *taken > 0;
+  s->draft.is_alone = false;
+  if (*taken == 0) return;
+  drafts_take(&self->drafts, s);
+  self->has_drafts = true;
+}
+
+static void add_decodes(schedule *self, step_build *b) {
+  const uint32_t count = list_decoding(self, true);
+  if (self->submitted == self->settled) drafts_choose(&self->drafts, self->decoding, count, rows_for(self, count), true);
+  for (uint32_t i = 0; i < count; i++) add_decode(self, b, self->decoding[i]);
 }
 
 /* How many known tokens a step may take of it. */
@@ -278,9 +319,12 @@ static bool add_prompts(schedule *self, step_build *b) {
 
 static void submit_step(schedule *self, const step_build *b, uint32_t side, uint32_t decoding) {
   verbatim_counters *c = &self->counters;
+  const double before = clock_seconds();
   step_build_end(b);
   if (self->options.trace) watch_step(self->watch, side, self->watched, b->tokens, NULL);
   else exec_submit(self->machine, side, decoding == b->tokens);
+  self->submit_us[side] = 1e6 * (clock_seconds() - before);
+  self->decode_rows[side] = decoding == b->tokens ? decoding : 0;
   self->submitted++;
   c->steps++;
   c->decode_steps += decoding == b->tokens;
@@ -290,9 +334,10 @@ static void submit_step(schedule *self, const step_build *b, uint32_t side, uint
 }
 
 bool schedule_step(schedule *self, uint32_t side) {
+  if (waits_for_verdict(self)) return false;
   admit(self);
   step_build b = begin(self, side);
-  for (uint32_t i = 0; i < self->active_count; i++) add_decode(self, &b, self->order[i]);
+  add_decodes(self, &b);
   uint32_t decoding = b.tokens; /* rows of sequences that had their whole prompt before this step */
   bool is_short_of_pages = add_prompts(self, &b);
   /* Nothing could be added for want of pages, and no step in flight will free any. */
@@ -323,24 +368,53 @@ static void show(schedule *self, uint32_t slot, bool made) {
   if (made && request->on_token && request_is_at(request, finish, count)) request->on_token(request, count - 1);
 }
 
+/* Whether a logits row belongs to the request: not if it is that of a wrong guess, or behind one. A right one counts as computed. */
+static bool follows(schedule *self, sequence *s, const step_row *row) {
+  const verbatim_request *r = s->request;
+  if (row->draft < 0) return true;
+  if (row->position >= r->prompt_count + r->token_count) return false;
+  if (!drafts_is_right(r, row->position, row->draft)) {
+    drafts_reject(s);
+    return false;
+  }
+  drafts_accept(&self->drafts, s, s->draft.accepted++);
+  s->computed++;
+  s->sampled++;
+  return true;
+}
+
+/* A row that is not finite. In a step with drafts a wrong one may have made it so: then the row is computed again without them. */
+static void doubt(sequence *s, uint32_t position) {
+  if (s->draft.taken == 0) {
+    s->is_broken = true;
+    s->broken = position;
+    return;
+  }
+  s->draft.is_alone = true;
+  request_state_of(s->request)->row_next = position;
+  s->computed--;
+  s->sampled--;
+}
+
 /* A row of a sequence that is still there. */
 static void settle_row(schedule *self, const step_row *row, const exec_results *results, uint32_t index) {
   sequence *s = &self->sequences[row->slot];
   verbatim_request *request = s->request;
+  if (!follows(self, s, row)) return;
   request_state_of(request)->row_next = row->position + 1;
   if (request->on_logits && row->position < request->prompt_count)
     request->on_logits(request, row->position, results->logits + (uint64_t)index * self->model->plan->header->model.vocab);
   if (s->request != request) return; /* cancelled by the callback */
   if (row->position + 1 < request->prompt_count && !request_scores(request, row->position + 1)) return;
   if (results->result[index].nonfinite) {
-    s->is_broken = true;
-    s->broken = row->position;
+    doubt(s, row->position);
     return;
   }
   uint32_t before = request->token_count;
   request_push(self->model, request, &s->text, &results->result[index], results->top + (uint64_t)index * TOP_LOGPROBS_MAX,
                results->digest[index]);
   schedule_pages_name(&self->kv, s);
+  if (request->token_count > before) drafts_see(&self->drafts, s);
   show(self, row->slot, request->token_count > before);
 }
 
@@ -386,16 +460,36 @@ static void settle_broken(schedule *self, uint32_t slot, uint32_t side) {
   show(self, slot, false);
 }
 
+/* Of the drafts of a step none counts as computed before its verdict; after all verdicts there are none. */
+static void take_drafts_back(schedule *self) {
+  for (uint32_t i = 0; i < self->active_count && self->has_drafts; i++) {
+    sequence *s = &self->sequences[self->order[i]];
+    s->computed -= s->draft.taken;
+    s->sampled -= s->draft.taken;
+    s->draft.accepted = 0;
+  }
+}
+
+static void forget_drafts(schedule *self) {
+  for (uint32_t slot = 0; slot < limits_of(self)->max_seqs && self->has_drafts; slot++) self->sequences[slot].draft.taken = 0;
+  self->has_drafts = false;
+}
+
 void schedule_settle(schedule *self, uint32_t side) {
+  const double before = clock_seconds();
   exec_results results = exec_wait(self->machine, side);
+  if (self->decode_rows[side])
+    drafts_time(&self->drafts, self->decode_rows[side], self->submit_us[side] + 1e6 * (clock_seconds() - before));
   self->settled++;
   give_vacated_slots(self);
+  take_drafts_back(self);
   for (uint32_t i = 0; i < self->row_count[side]; i++) {
     const step_row *row = &self->rows[side][i];
     const sequence *s = &self->sequences[row->slot];
     if (s->request && s->generation == row->generation && !s->is_broken) settle_row(self, row, &results, i); /* else it ended a step ago */
   }
   self->row_count[side] = 0;
+  forget_drafts(self);
   for (uint32_t slot = 0; slot < limits_of(self)->max_seqs; slot++)
     if (self->sequences[slot].request && self->sequences[slot].is_broken) settle_broken(self, slot, side);
 }

@@ -7,13 +7,15 @@
  * later. The oldest sequence is never preempted, and a request that could never fit is rejected, so every admitted request terminates. The
  * token chosen in one step is fed to the next on the device (token -1 - slot), so the host may build a step before it has seen the results
  * of the previous one. If a sequence turns out to have finished, its extra row is dropped; if it was cancelled or preempted, all its
- * in-flight rows are.
+ * in-flight rows are. When a sequence guesses its next tokens (drafts.h), the step in flight is settled first; the rows behind a wrong
+ * guess are dropped, and those of the next step take their places.
  * No decision here changes a bit of a request (NUMERICS.md). Allocates at open only. Read next: step_build.h, schedule_pages.h. */
 #ifndef VERBATIM_SCHEDULE_H
 #define VERBATIM_SCHEDULE_H
 #include "base/base.h"
 #include "exec/exec.h"
 #include "exec/watch.h"
+#include "requests/drafts.h"
 #include "requests/pages.h"
 #include "requests/request.h"
 #include "requests/schedule_pages.h"
@@ -26,7 +28,8 @@ typedef struct schedule_options {
   uint32_t slot_offset;
   uint64_t shuffle_pages; /* seed, 0: not */
   bool no_prefix_cache;
-  bool trace;             /* every step is watched: requests may ask for its rows; no prefix cache */
+  bool no_drafts;
+  bool trace;             /* every step is watched: requests may ask for its rows; no prefix cache, no drafts */
 } schedule_options;
 
 typedef struct schedule {
@@ -37,13 +40,18 @@ typedef struct schedule {
   schedule_options options;
   pages pages;
   schedule_pages kv;            /* which of them each sequence has   */
+  drafts drafts;
   sequence *sequences;          /* [max_seqs]                        */
   uint32_t *order;              /* [max_seqs] slots in use, in order of admission */
+  sequence **decoding;          /* [max_seqs] those with a row of their newest token in the step being built */
   uint32_t active_count;
   step_row *rows[2];            /* [max_logit_rows] by side        */
   uint32_t row_count[2];
   watch_row *watched;           /* [max_batch_tokens]                */
   uint64_t submitted, settled;  /* steps, which are settled in order */
+  bool has_drafts;              /* the step in flight has drafts      */
+  uint32_t decode_rows[2];      /* by side: rows of a step that decodes only, else 0 */
+  double submit_us[2];          /* by side: the time that submitting took            */
   uint64_t timed;               /* requests with a deadline, queued or active */
   verbatim_request *queue_first, *queue_last;
   verbatim_counters counters;

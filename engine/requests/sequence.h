@@ -5,8 +5,20 @@
 #define VERBATIM_SEQUENCE_H
 #include "base/base.h"
 #include "base/digest.h"
+#include "base/limits.h"
 #include "text/stop_text.h"
 #include "verbatim.h"
+
+typedef struct draft_state { /* guesses of a sequence's next tokens */
+  int32_t own[DRAFT_TOKENS_MAX];
+  const int32_t *ids;        /* [count]: own, or those of on_draft */
+  uint32_t count, taken;     /* a step takes the first `taken`     */
+  uint32_t accepted;         /* of these, while the step is settled */
+  double acceptance;         /* share of the plan's guesses that were right, of late                               */
+  int32_t shadow;            /* a guess of the next token that no step checks, or -1: shows whether checking pays again */
+  bool was_taken;            /* the last step had drafts: the newest token is not in the slot on the device        */
+  bool is_alone;             /* the next step must not have drafts: in one with drafts the logits were not finite  */
+} draft_state;
 
 typedef struct sequence {
   verbatim_request *request; /* null: free, or cancelled, preempted or finished and waiting for the device */
@@ -22,6 +34,7 @@ typedef struct sequence {
   uint32_t broken;           /* a position                                             */
   digest key;                /* of the pages up to `named`                             */
   stop_text text;            /* of the tokens settled                                  */
+  draft_state draft;
 } sequence;
 
 #endif

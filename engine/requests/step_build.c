@@ -22,7 +22,7 @@ static void add_token(step_build *self, const sequence *s, int32_t token, uint32
 static void add_logits(step_build *self, const sequence *s, uint32_t position) {
   self->in.logit_row[self->logits] = self->tokens - 1;
   self->in.sample[self->logits] = request_sample(s->request, position + 1, s->slot);
-  self->rows[self->logits] = (step_row){.slot = s->slot, .generation = s->generation, .position = position};
+  self->rows[self->logits] = (step_row){.slot = s->slot, .generation = s->generation, .position = position, .draft = -1};
   self->watched[self->tokens - 1].logit = self->logits;
   self->logits++;
 }
@@ -71,15 +71,17 @@ uint32_t step_build_room(const step_build *self, const verbatim_request *request
   return min_u32(min_u32(count, limits->max_batch_tokens - self->tokens), bare + (limits->max_logit_rows - self->logits));
 }
 
-bool step_build_is_full(const step_build *self) {
-  return self->tokens == self->header->limits.max_batch_tokens || self->logits == self->header->limits.max_logit_rows;
-}
-
 void step_build_decode(step_build *self, const sequence *s) {
+  const bool is_known = s->draft.taken || s->draft.was_taken; /* else the slot on the device has it */
   self->is_prompt = false;
-  add_tiles(self, s, 1, s->computed, 1);
-  add_token(self, s, -1 - (int32_t)s->slot, s->computed);
+  add_tiles(self, s, 1 + s->draft.taken, s->computed, self->header->limits.attn_tile_tokens);
+  add_token(self, s, is_known ? request_token(s->request, s->computed) : -1 - (int32_t)s->slot, s->computed);
   add_logits(self, s, s->computed);
+  for (uint32_t i = 0; i < s->draft.taken; i++) {
+    add_token(self, s, s->draft.ids[i], s->computed + 1 + i);
+    add_logits(self, s, s->computed + 1 + i);
+    self->rows[self->logits - 1].draft = s->draft.ids[i];
+  }
   self->seqs++;
 }
 

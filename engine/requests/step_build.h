@@ -13,6 +13,7 @@
 typedef struct step_row { /* one logits row of a step */
   uint32_t slot, generation;
   uint32_t position; /* of the token row it belongs to */
+  int32_t draft;     /* the token of that row if it was guessed, else -1 */
 } step_row;
 
 typedef struct step_build {
@@ -36,10 +37,7 @@ bool step_build_is_prompt(const step_build *self, const verbatim_request *reques
 /* How many of these `count` rows fit, by token rows and by logits rows. */
 uint32_t step_build_room(const step_build *self, const verbatim_request *request, uint32_t position, uint32_t count);
 
-/* There is no room for one more row with logits. */
-bool step_build_is_full(const step_build *self);
-
-/* The next row of a sequence whose newest token is on the device, in its slot. */
+/* The row of a sequence's newest token, which is in its slot on the device or known, and the rows of the drafts that were taken. */
 void step_build_decode(step_build *self, const sequence *s);
 
 /* Rows of known tokens, for which there is room; under fast-prefill all of the prompt or none of it. Those from row_next on have logits

@@ -150,6 +150,27 @@ static void put_engine(FILE *to, const verbatim_counters *c) {
   }
 }
 
+/* With vLLM's names. */
+static void put_drafts(FILE *to, const verbatim_counters *c, const serve_metrics_labels *labels) {
+  static const char places[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+  const struct {
+    const char *name, *help;
+    uint64_t value;
+  } rows[] = {{"vllm:spec_decode_num_drafts_total", "Times that a step checked guesses of a request's next tokens", c->drafts},
+              {"vllm:spec_decode_num_draft_tokens_total", "Guesses checked", c->drafted_tokens},
+              {"vllm:spec_decode_num_accepted_tokens_total", "Guesses that were right", c->accepted_tokens}};
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    head(to, rows[i].name, rows[i].help, "counter");
+    put_name(to, rows[i].name, "", labels);
+    fprintf(to, "} %" PRIu64 "\n", rows[i].value);
+  }
+  head(to, places, "Guesses that were right, by their place in the draft", "counter");
+  for (uint32_t i = 0; i < labels->draft_tokens; i++) {
+    put_name(to, places, "", labels);
+    fprintf(to, ",position=\"%" PRIu32 "\"} %" PRIu64 "\n", i, c->accepted_at[i]);
+  }
+}
+
 static void put_build(FILE *to, const serve_metrics_labels *labels) {
   head(to, "verbatim_build_info", "Build information; always 1", "gauge");
   fputs("verbatim_build_info{version=\"" VERBATIM_VERSION "\",", to);
@@ -201,6 +222,7 @@ static void put_all(FILE *to, const serve_metrics *self, const serve_metrics_lab
   put_name(to, "vllm:kv_cache_usage_perc", "", labels);
   fprintf(to, "} %.9g\n", labels->kv_pages ? (double)self->engine.kv_pages_used / labels->kv_pages : 0);
   put_engine(to, &self->engine);
+  if (labels->draft_tokens) put_drafts(to, &self->engine, labels);
 }
 
 status serve_metrics_text(serve_metrics *self, const serve_metrics_labels *labels, char **text, size_t *bytes) {

@@ -42,7 +42,7 @@ typedef struct serve_metrics {
 
 typedef struct serve_metrics_labels { /* constant while the server runs; texts of any bytes */
   const char *model_name, *numerics_id, *plan_digest, *device;
-  uint32_t kv_pages, ranks;   /* of the plan */
+  uint32_t kv_pages, ranks, draft_tokens; /* of the plan */
   const verbatim_gpu *gpus; /* [ranks]; null on the CPU backend */
   double started_at; /* seconds since the epoch */
 } serve_metrics_labels;

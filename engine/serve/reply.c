@@ -126,16 +126,29 @@ static void put_head(const serve_model *m, const serve_request *request, bool is
 }
 
 static void put_counts(uint64_t prompt, uint64_t generated, serve_text *out) {
-  strbuf_addf(out, "{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "}", prompt, generated,
-                 prompt + generated);
+  strbuf_addf(out, "{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64, prompt, generated,
+              prompt + generated);
+}
+
+/* Where there were drafts. How many were checked depends on the times of steps, unlike all else in a reply. */
+static void put_drafts(uint64_t drafted, uint64_t accepted, serve_text *out) {
+  if (drafted == 0) return;
+  strbuf_addf(out, ",\"completion_tokens_details\":{\"accepted_prediction_tokens\":%" PRIu64 ",\"rejected_prediction_tokens\":%" PRIu64 "}",
+              accepted, drafted - accepted);
 }
 
 /* Each prompt counts once, however many samples it has. */
 static void put_usage(const serve_request *request, serve_text *out) {
-  uint64_t prompt = 0, generated = 0;
+  uint64_t prompt = 0, generated = 0, drafted = 0, accepted = 0;
   for (uint32_t i = 0; i < request->prompt_count; i++) prompt += request->prompts[i].count;
-  for (uint32_t i = 0; i < request->choice_count; i++) generated += request->choices[i].engine_request.token_count;
+  for (uint32_t i = 0; i < request->choice_count; i++) {
+    generated += request->choices[i].engine_request.token_count;
+    drafted += request->choices[i].engine_request.drafted_count;
+    accepted += request->choices[i].engine_request.accepted_count;
+  }
   put_counts(prompt, generated, out);
+  put_drafts(drafted, accepted, out);
+  strbuf_addf(out, "}");
 }
 
 /* === Whole ================================================================================================================== */
@@ -203,8 +216,10 @@ static void put_fault_event(serve_request *request, const serve_fault *fault, se
 static void put_event_usage(const serve_choice *choice, const serve_delta *delta, serve_text *out) {
   const serve_fields *f = &choice->request->fields;
   uint32_t prompt = choice->engine_request.prompt_count, generated = delta->to > prompt ? delta->to - prompt : 0;
-  if (f->include_running_usage) put_counts(prompt, generated, out);
-  else if (f->include_usage) strbuf_addf(out, "null");
+  if (f->include_running_usage) {
+    put_counts(prompt, generated, out);
+    strbuf_addf(out, "}");
+  } else if (f->include_usage) strbuf_addf(out, "null");
 }
 
 /* The last event with a choice, or the usage event after it, also holds the verbatim object. */

@@ -238,6 +238,11 @@ verbatim_config e2e_config(const e2e_model *model) {
 }
 
 digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t first, uint32_t count) {
+  verbatim_counters counters;
+  return e2e_run_counted(config, requests, first, count, &counters);
+}
+
+digest e2e_run_counted(const verbatim_config *config, e2e_requests *requests, uint32_t first, uint32_t count, verbatim_counters *counters) {
   verbatim *engine;
   if (verbatim_open(&engine, config) != 0) stop("open");
   verbatim_info info = verbatim_describe(engine);
@@ -259,6 +264,7 @@ digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t f
   }
   digest result;
   if (receipt_end(&paper, &result) != OK) stop("receipt");
+  *counters = verbatim_count(engine);
   verbatim_close(engine);
   return result;
 }

@@ -75,6 +75,9 @@ verbatim_config e2e_config(const e2e_model *model);
 /* Opens an engine, runs the requests [first, first + count) and returns the receipt's digest. */
 digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t first, uint32_t count);
 
+/* The same, with the engine's counters at the end. */
+digest e2e_run_counted(const verbatim_config *config, e2e_requests *requests, uint32_t first, uint32_t count, verbatim_counters *counters);
+
 /* Whether the digest of all requests is the expected one. */
 bool e2e_is_same(const verbatim_config *config, e2e_requests *requests, digest expected);
 

@@ -100,8 +100,8 @@ static void terms(void **state) {
                 "cmp r r2");
   expect(0, "", "echo '{\"prompt_ids\":[1,2],\"id\":\"0\",\"require\":[\"slot\"],\"deadline_seconds\":1e6}' > j4 && "
                 "$R --jsonl j4 --receipt r2 && cmp r r2");
-  expect_error(5, "excludes: there is no draft model", "$R --ids 1 --require speculation");
-  expect_error(5, "item 0: request: it requires", "echo '{\"ids\":[1,2],\"require\":[\"speculation\"]}' > j4 && "
+  expect_error(5, "excludes: the unabsorbed form", "$R --ids 1 --require fast_prefill");
+  expect_error(5, "item 0: request: it requires", "echo '{\"ids\":[1,2],\"require\":[\"fast_prefill\"]}' > j4 && "
                                                   "$V score plan model --device cpu --quiet --jsonl j4");
   expect_error(2, "expected one of the plan's: batch, slot,", "echo '{\"ids\":[1,2]}' > j4 && "
                                                               "$V score plan model --device cpu --quiet --jsonl j4 --require batches");

@@ -109,7 +109,7 @@ static void impossible_wishes(void **state) {
   RUN_ERROR("1 to 128", "x", "--n", "129");
   RUN_ERROR("0 to 20", "x", "--logprobs", "21");
   RUN_ERROR("one sample", "x", "--stream", "--n", "2");
-  RUN_ERROR("which this plan excludes: there is no draft model", "x", "--require", "batch", "--require", "speculation");
+  RUN_ERROR("which this plan excludes: the unabsorbed form", "x", "--require", "batch", "--require", "fast_prefill");
   RUN_ERROR("expected one of the plan's: batch, slot", "x", "--require", "batches");
   RUN_ERROR("--deadline", "x", "--deadline", "-1");
   RUN_ERROR("--deadline", "x", "--deadline", "nan");
@@ -144,7 +144,7 @@ static void bad_jsonl(void **state) {
     {"{\"prompt\":\"a\",\"logit_bias\":{\"1\":1,\"01\":2}}", "two biases"},
     {"{\"prompt\":\"a\",\"allowed_ids\":[99999]}", "allowed id"}, {"{\"prompt\":\"a\",\"min_p\":2}", "min_p"},
     {"{\"prompt\":\"a\",\"prompt\":\"b\"}", "not JSON"}, {"{\"prompt_ids\":[-1]}", "token ids"}, {"{\"prompt_ids\":[]}", "empty"},
-    {"{\"prompt\":\"a\",\"require\":[\"speculation\"]}", "excludes"}, {"{\"prompt\":\"a\",\"require\":\"batch\"}", "list of names"},
+    {"{\"prompt\":\"a\",\"require\":[\"fast_prefill\"]}", "excludes"}, {"{\"prompt\":\"a\",\"require\":\"batch\"}", "list of names"},
     {"{\"prompt\":\"a\",\"deadline_seconds\":-3}", "0 or more"},
     {"{\"prompt\":\"a\",\"max_tokens\":1.5}", "integer"}, {"{\"prompt\":\"a\",\"seed\":-1}", "integer"},
     {"{\"prompt\":\"a\",\"temperature\":\"hot\"}", "number"}, {"{\"prompt\":\"\\ud800\"}", "not JSON"},

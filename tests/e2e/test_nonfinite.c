@@ -3,11 +3,11 @@
  * A run with sound weights tells which requests those are, and where: its tokens, and the experts in its traced rows. The controls: sound
  * weights break nothing, and no planted place gives the result expected of another. */
 #include "tests/unit/unit.h"
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "e2e.h"
+#include "plant.h"
 #include "engine/base/base.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -23,7 +23,6 @@
 #define TOP_K 2u
 #define LAYERS 3u
 #define CASES_MAX 16u
-#define BF16_NAN 0x7fc0u
 #define BF16_INF 0x7f80u
 #define BF16_MOST 0x7f7fu /* the largest finite number */
 
@@ -50,40 +49,9 @@ static bool is_sound_run; /* the trace is stored in `sound` */
 
 /* === Weights ================================================================================================================ */
 
-/* Byte of the file at which a tensor's numbers begin, and how many columns its rows have. */
-static long find_tensor(FILE *file, const char *name, uint32_t *columns) {
-  uint64_t header_bytes;
-  rewind(file);
-  assert_int_equal(fread(&header_bytes, 1, 8, file), 8);
-  char *text = malloc(header_bytes);
-  assert_non_null(text);
-  assert_int_equal(fread(text, 1, header_bytes, file), header_bytes);
-  json_t *header = json_loadb(text, header_bytes, 0, NULL), *tensor = json_object_get(header, name);
-  if (!tensor) fail_msg("no tensor %s", name);
-  assert_string_equal(json_string_value(json_object_get(tensor, "dtype")), "BF16");
-  json_t *shape = json_object_get(tensor, "shape");
-  *columns = (uint32_t)json_integer_value(json_array_get(shape, json_array_size(shape) - 1));
-  long at = 8 + (long)header_bytes + (long)json_integer_value(json_array_get(json_object_get(tensor, "data_offsets"), 0));
-  json_decref(header);
-  free(text);
-  return at;
-}
-
 /* Sets one number of the model's file and returns what it was. */
 static uint16_t plant(const char *name, uint32_t row, uint32_t column, uint16_t value) {
-  char path[E2E_PATH_MAX + 32];
-  uint16_t before;
-  uint32_t columns;
-  snprintf(path, sizeof path, "%s/model.safetensors", model.model_dir);
-  FILE *file = fopen(path, "r+b");
-  assert_non_null(file);
-  long at = find_tensor(file, name, &columns) + 2l * ((long)row * columns + column);
-  assert_int_equal(fseek(file, at, SEEK_SET), 0);
-  assert_int_equal(fread(&before, 1, 2, file), 2);
-  assert_int_equal(fseek(file, at, SEEK_SET), 0);
-  assert_int_equal(fwrite(&value, 1, 2, file), 2);
-  assert_int_equal(fclose(file), 0);
-  return before;
+  return plant_number(&model, name, row, column, value);
 }
 
 /* === Runs =================================================================================================================== */
@@ -252,14 +220,14 @@ static uint32_t make_cases(planted cases[CASES_MAX]) {
   snprintf(names[0], sizeof names[0], "model.layers.1.mlp.experts.%u.down_proj.weight", expert);
   snprintf(names[1], sizeof names[1], "model.layers.2.mlp.experts.%u.up_proj.weight", last);
   const planted list[] = {
-      {"model.embed_tokens.weight", given, 7, BF16_NAN, "embed", none, HITS_TOKEN, given, false},
+      {"model.embed_tokens.weight", given, 7, PLANT_NAN, "embed", none, HITS_TOKEN, given, false},
       {"model.embed_tokens.weight", made, 127, BF16_INF, "embed", none, HITS_TOKEN, made, false},
       {names[0], 3, 11, BF16_INF, "layer 1 experts down", 1, HITS_EXPERT, expert, false},
-      {names[1], 63, 0, BF16_NAN, "layer 2 experts gate_up", 2, HITS_EXPERT, last, true},
-      {"model.layers.0.mlp.gate_proj.weight", 5, 5, BF16_NAN, "layer 0 gate_up", 0, HITS_ALL, 0, false},
-      {"model.layers.1.self_attn.kv_a_layernorm.weight", 0, 3, BF16_NAN, "layer 1 qkv_rope", 1, HITS_ALL, 0, false},
+      {names[1], 63, 0, PLANT_NAN, "layer 2 experts gate_up", 2, HITS_EXPERT, last, true},
+      {"model.layers.0.mlp.gate_proj.weight", 5, 5, PLANT_NAN, "layer 0 gate_up", 0, HITS_ALL, 0, false},
+      {"model.layers.1.self_attn.kv_a_layernorm.weight", 0, 3, PLANT_NAN, "layer 1 qkv_rope", 1, HITS_ALL, 0, false},
       {"model.layers.2.self_attn.o_proj.weight", 100, 1, BF16_INF, "layer 2 o_proj", 2, HITS_ALL, 0, true},
-      {"model.norm.weight", 0, 2, BF16_NAN, "final_norm", none, HITS_LOGITS, 0, true},
+      {"model.norm.weight", 0, 2, PLANT_NAN, "final_norm", none, HITS_LOGITS, 0, true},
       {"lm_head.weight", 380, 64, BF16_INF, "lm_head", none, HITS_LOGITS, 0, true}};
   assert_true(ARRAY_LEN(list) <= CASES_MAX);
   memcpy(cases, list, sizeof list);
@@ -404,7 +372,7 @@ static void scores_before_are_valid(void **state) {
   const uint32_t chunks[] = {0, 13};
   verbatim_request kept = requests.list[1], *q = &requests.list[1];
   const bool alone[REQUESTS] = {[1] = true};
-  planted p = {"model.embed_tokens.weight", (uint32_t)kept.prompt[70], 0, BF16_NAN, "embed", UINT32_MAX, HITS_TOKEN, 0, false};
+  planted p = {"model.embed_tokens.weight", (uint32_t)kept.prompt[70], 0, PLANT_NAN, "embed", UINT32_MAX, HITS_TOKEN, 0, false};
   uint32_t hit = 0;
   while (kept.prompt[hit] != kept.prompt[70]) hit++;
   q->score = true, q->score_from = 1, q->scores = scores[0];

@@ -363,10 +363,13 @@ static void missing_witnesses_are_named(void **state) {
   (void)state;
   const draw_limits drawn = {.ranks = 0}, one = {.ranks = 1};
   run_counts full = {.restarts = 1, .divided = 1, .engine = {.mixed_steps = 1, .reused_tokens = 1, .recomputed_tokens = 1, .preemptions = 1,
-                                               .cancellations = 1, .deadlines = 1, .evicted_pages = 1, .most_sequences = 2}};
+                                               .cancellations = 1, .deadlines = 1, .evicted_pages = 1, .most_sequences = 2,
+                                               .drafted_tokens = 2, .accepted_tokens = 1}};
   assert_null(fuzz_missing(&full, &drawn));
   run_counts c = full;
   c.engine.most_sequences = 1, assert_non_null(strstr(fuzz_missing(&c, &drawn), "several sequences")), c = full;
+  c.engine.accepted_tokens = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "accepted drafts")), c = full;
+  c.engine.drafted_tokens = 1, assert_non_null(strstr(fuzz_missing(&c, &drawn), "rejected drafts")), c = full;
   c.engine.mixed_steps = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "prompt and decode")), c = full;
   c.engine.reused_tokens = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "prefix cache")), c = full;
   c.engine.preemptions = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "preemptions")), c = full;

@@ -146,7 +146,7 @@ static void the_events_of_a_stream_are_the_whole_reply(void **state) {
   json_decref(whole);
   served_expect_error(served_ask(&server, "POST", "/v1/completions", "", "{\"prompt\":\"x\",\"stream\":true,\"max_tokens\":9999}"), 400,
                       "context_length_exceeded");
-  static const char excluded[] = "{\"prompt\":\"x\",\"stream\":true,\"verbatim_require\":[\"speculation\"]}";
+  static const char excluded[] = "{\"prompt\":\"x\",\"stream\":true,\"verbatim_require\":[\"fast_prefill\"]}";
   served_expect_error(served_ask(&server, "POST", "/v1/completions", "", excluded), 400, "refused_by_engine"); /* and no stream has begun */
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
@@ -492,7 +492,7 @@ static void requests_may_share_a_connection(void **state) {
 /* Errors that do not depend on the body: a stream that is refused has not begun, and nothing is stored for either. */
 static void what_only_the_engine_knows_is_refused_with_400(void **state) {
   (void)state;
-  static const char *const axes[] = {"speculation", "nonsense"};
+  static const char *const axes[] = {"fast_prefill", "nonsense"};
   served server;
   char body[256];
   served_begin(&server, &model, "receipt", NONE);

@@ -54,6 +54,10 @@ static size_t write_config(const deploy_config *c, char *text) {
   used = put(text, used, "group_chunks", c->group_chunks);
   used = put(text, used, "expand_tokens", c->expand_tokens);
   used = put(text, used, "tensor-parallel-size", c->tensor_parallel);
+  if (c->speculation == SPECULATION_NGRAM) used += (size_t)sprintf(text + used, "speculative_config: {method: ngram}\n");
+  used = put(text, used, "speculative-config.num_speculative_tokens", c->draft_tokens);
+  used = put(text, used, "speculative-config.prompt-lookup-min", c->match_min);
+  used = put(text, used, "speculative-config.prompt-lookup-max", c->match_max);
   if (c->parity == PARITY_FAST_PREFILL) used += (size_t)sprintf(text + used, "parity: fast-prefill\n");
   if (c->memory_ppm) used += (size_t)sprintf(text + used, "gpu-memory-utilization: %u.%06u\n", c->memory_ppm / 1000000,
                                              c->memory_ppm % 1000000);

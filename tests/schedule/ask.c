@@ -50,7 +50,7 @@ static void *take(size_t count, size_t bytes) {
 }
 
 void ask_make(ask *self, const case_request *from, uint32_t number, int32_t *prompt, uint32_t prompt_count, uint32_t len, uint32_t vocab) {
-  *self = (ask){.request = VERBATIM_REQUEST_DEFAULTS, .from = from, .number = number, .prompt = prompt};
+  *self = (ask){.request = VERBATIM_REQUEST_DEFAULTS, .from = from, .number = number, .vocab = vocab, .prompt = prompt};
   verbatim_request *r = &self->request;
   r->prompt = prompt;
   r->prompt_count = prompt_count;
@@ -120,6 +120,26 @@ static void on_token_quit(verbatim_request *request, uint32_t index) {
     problem(self, "verbatim_cancel failed at token", index);
 }
 
+static int32_t guess(const ask *self, uint32_t index) {
+  const verbatim_request *truth = &self->truth->request;
+  const int32_t right = index < truth->token_count ? truth->tokens[index].id : 0, wrong = (right + 1) % (int32_t)self->vocab;
+  const bool is_odd = scramble(self->number, index) & 1;
+  switch ((enum ask_drafter)self->from->draft) {
+    case ASK_RIGHT: return right;
+    case ASK_HALF: return is_odd ? right : wrong;
+    case ASK_STOPS: return is_odd ? right : self->from->stops ? self->stops[0] : 1;
+    case ASK_INVALID: return is_odd ? right : (int32_t)(index % 2 ? self->vocab : UINT32_MAX);
+    default: return wrong;
+  }
+}
+
+static uint32_t on_draft(verbatim_request *request, int32_t *ids, uint32_t most) {
+  const ask *self = ask_of(request);
+  const uint32_t count = min_u32(most, (uint32_t)(scramble(self->number, request->token_count) % 7));
+  for (uint32_t i = 0; i < count; i++) ids[i] = guess(self, request->token_count + i);
+  return count;
+}
+
 int ask_submit(ask *self, verbatim *engine, bool is_alone) {
   verbatim_request *r = &self->request;
   bool quits = !is_alone && self->from->quit;
@@ -133,6 +153,7 @@ int ask_submit(ask *self, verbatim *engine, bool is_alone) {
   r->on_token = quits ? on_token_quit : on_token;
   r->on_text = on_text;
   r->on_logits = self->from->rows ? on_logits : NULL;
+  r->on_draft = self->truth ? on_draft : NULL;
   r->deadline_seconds = is_alone ? 0 : (double)self->from->deadline / 1e6;
   return verbatim_submit(engine, r);
 }

@@ -12,11 +12,16 @@
 #define ASK_TEXTS_MAX 8u
 #define ASK_WHAT_MAX 512u
 
+/* Who guesses a request's tokens: nobody but the engine; one that is always right, always wrong, right every other time; one that guesses a
+ * stop id after a right token; one that names ids that do not exist after a right token. */
+enum ask_drafter { ASK_NOBODY, ASK_RIGHT, ASK_WRONG, ASK_HALF, ASK_STOPS, ASK_INVALID, ASK_DRAFTERS };
+
 typedef struct ask {
   verbatim_request request; /* first: callbacks get the ask from its address */
   verbatim *engine;         /* the engine it is submitted to */
   const case_request *from;
-  uint32_t number;
+  const struct ask *truth;  /* the request alone, from which a drafter knows what is right; null: no drafter */
+  uint32_t number, vocab;
   int32_t *prompt;
   verbatim_token *outputs;  /* [prompt_count + max_tokens] scores, then tokens */
   verbatim_alternative *alternatives;

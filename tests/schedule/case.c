@@ -1,5 +1,6 @@
 /* case.c - see case.h. The tables of fields, and reading and writing a case. */
 #include "case.h"
+#include "ask.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -39,6 +40,7 @@ const case_field case_request_fields[] = { /* real numbers in thousandths */
     {"rows", OF(case_request, rows), 0, 1, 0},        /* requests logits rows */
     {"quit", OF(case_request, quit), 0, 512, 0},      /* cancels itself after that many tokens, in the callback */
     {"deadline", OF(case_request, deadline), 0, UINT32_MAX, 0}, /* microseconds */
+    {"draft", OF(case_request, draft), 0, ASK_DRAFTERS - 1, 0}, /* who guesses its tokens: enum ask_drafter */
     {NULL, 0, 0, 0, 0}};
 
 const case_field case_open_fields[] = {
@@ -58,6 +60,7 @@ const case_field case_open_fields[] = {
     {"threads", OF(case_open, threads), 1, 16, 1},
     {"expand", OF(case_open, expand), 0, 64, 0},    /* pages of contexts in the prompts' workspace; 0: the planner's choice */
     {"ranks", OF(case_open, ranks), 1, 16, 1},      /* or as many fewer as can divide the model */
+    {"guess", OF(case_open, guess), 0, 15, 0},      /* num-speculative-tokens of ngram; 0: off */
     {NULL, 0, 0, 0, 0}};
 
 static const char *const KINDS[] = {"open", "submit", "cancel", "poll", "idle"};

@@ -28,11 +28,11 @@ typedef struct case_request {
   case_part parts[CASE_PARTS_MAX];
   uint32_t part_count;
   int64_t max_tokens, seed, sample, temperature, top_k, top_p, min_p, repetition, presence, frequency;
-  int64_t biases, allowed, stops, texts, list_seed, ignore_eos, top, score, rows, quit, deadline;
+  int64_t biases, allowed, stops, texts, list_seed, ignore_eos, top, score, rows, quit, deadline, draft;
 } case_request;
 
 typedef struct case_open { /* a plan, and how the engine splits the work */
-  int64_t seqs, batch, logits, spare, margin, ladder, active, chunk, slot, shuffle, no_cache, direct, poison, threads, expand, ranks;
+  int64_t seqs, batch, logits, spare, margin, ladder, active, chunk, slot, shuffle, no_cache, direct, poison, threads, expand, ranks, guess;
 } case_open;
 
 enum case_kind { CASE_OPEN, CASE_SUBMIT, CASE_CANCEL, CASE_POLL, CASE_IDLE };

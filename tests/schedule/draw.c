@@ -1,5 +1,6 @@
 /* draw.c - see draw.h. Draws engines first, then the tree of prefixes, requests, and the events of every schedule. */
 #include "draw.h"
+#include "ask.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -208,6 +209,13 @@ static void draw_ranks(drawer *d) {
   }
 }
 
+static void draw_drafts(drawer *d) {
+  for (uint32_t i = 0; i < d->c->request_count; i++)
+    if (chance(d, 35)) d->c->requests[i].draft = between(d, 1, ASK_DRAFTERS - 1);
+  for (uint32_t i = 0; i < d->c->open_count; i++)
+    if (chance(d, 35)) d->c->opens[i].guess = between(d, 1, 6);
+}
+
 void draw_case(schedule_case *out, uint64_t seed, const draw_limits *limits) {
   drawer d = {.state = seed, .limits = limits, .c = out};
   memset(out, 0, sizeof *out);
@@ -225,4 +233,5 @@ void draw_case(schedule_case *out, uint64_t seed, const draw_limits *limits) {
   draw_open(&d);
   for (uint32_t i = 0; i < limits->schedules && has_room(&d); i++) draw_schedule(&d);
   draw_ranks(&d);
+  draw_drafts(&d);
 }

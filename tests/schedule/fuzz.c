@@ -165,6 +165,8 @@ const char *fuzz_missing(const run_counts *c, const draw_limits *limits) {
                    {"cancellations", c->engine.cancellations},
                    {"deadlines", c->engine.deadlines},
                    {"restarts", c->restarts},
+                   {"accepted drafts", c->engine.accepted_tokens},
+                   {"rejected drafts", c->engine.drafted_tokens - c->engine.accepted_tokens},
                    {"engines of several ranks", c->divided || limits->ranks == 1}};
   for (size_t i = 0; i < ARRAY_LEN(witnesses); i++)
     if (!witnesses[i].seen) return witnesses[i].name;

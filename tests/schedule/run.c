@@ -168,6 +168,7 @@ static void count_engine(run_counts *sum, const verbatim_counters *c) {
   s->token_rows += c->token_rows, s->reused_tokens += c->reused_tokens, s->recomputed_tokens += c->recomputed_tokens;
   s->admissions += c->admissions, s->preemptions += c->preemptions, s->cancellations += c->cancellations;
   s->deadlines += c->deadlines, s->evicted_pages += c->evicted_pages;
+  s->drafts += c->drafts, s->drafted_tokens += c->drafted_tokens, s->accepted_tokens += c->accepted_tokens;
   s->most_sequences = max_u32(s->most_sequences, c->most_sequences);
 }
 
@@ -190,6 +191,9 @@ static void write_deploy(const schedule_case *c, const case_open *o, uint32_t ra
                       "tensor-parallel-size: %" PRIu32 "\n",
                       seqs, batch, logits, len, pages, c->chunk, c->groups, ranks);
   if (c->fast) used += snprintf(text + used, bytes - (size_t)used, "parity: fast-prefill\n");
+  if (o->guess)
+    used += snprintf(text + used, bytes - (size_t)used, "speculative-config: {method: ngram, num-speculative-tokens: %" PRId64
+                     ", prompt-lookup-min: 2}\n", o->guess);
   if (o->expand) used += snprintf(text + used, bytes - (size_t)used, "expand_tokens: %" PRId64 "\n", o->expand * 64);
   const char *before = "ladder: [";
   for (uint32_t size = 1; size <= min_u32(seqs, 32); size++) {
@@ -230,6 +234,10 @@ static status submit(player *p, uint32_t number) {
     memmove(p->order + at, p->order + at + 1, (p->order_count - at) * sizeof *p->order);
   }
   TRY(prepare(p, number));
+  if (p->c->requests[number].draft) {
+    TRY(run_alone(p, number));
+    a->truth = &p->alone[number];
+  }
   int code = ask_submit(a, p->engine, false);
   if (code != 0) return engine_error(code, "a request");
   p->is_submitted[number] = true;

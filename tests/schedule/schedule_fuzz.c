@@ -141,7 +141,8 @@ static json_t *counts_json(const run_counts *c) {
   } rows[] = {{"cases", c->cases}, {"schedules", c->schedules}, {"requests", c->requests}, {"cut_requests", c->cut}, {"steps", e->steps},
               {"decode_steps", e->decode_steps}, {"mixed_steps", e->mixed_steps}, {"most_sequences", e->most_sequences},
               {"token_rows", e->token_rows}, {"reused_tokens", e->reused_tokens}, {"admissions", e->admissions},
-              {"preemptions", e->preemptions}, {"recomputed_tokens", e->recomputed_tokens}, {"evicted_pages", e->evicted_pages},
+              {"preemptions", e->preemptions}, {"drafted_tokens", e->drafted_tokens}, {"accepted_tokens", e->accepted_tokens},
+              {"recomputed_tokens", e->recomputed_tokens}, {"evicted_pages", e->evicted_pages},
               {"cancellations", e->cancellations}, {"deadlines", e->deadlines}, {"restarts", c->restarts}, {"divided_engines", c->divided}};
   json_t *object = json_object();
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) json_object_set_new(object, rows[i].name, json_integer((json_int_t)rows[i].value));

@@ -243,6 +243,7 @@ static status write_item(eval_pass *self, const eval_run_task *task, uint32_t in
   TRY(result);
   note_failure(self, task, index, request);
   self->in_flight -= request->request_count;
+  eval_recorded_drop(&self->recorded, request->request_count);
   eval_request_release(request);
   return OK;
 }
@@ -264,7 +265,10 @@ static status write_finished(eval_pass *self) {
 
 static status submit_item(eval_pass *self, const eval_run_task *task, eval_request *request) {
   TRY(eval_request_open(request, &task->task, eval_tasks_params(task), NULL));
-  for (uint32_t k = 0; k < request->request_count; k++) TRY((status)verbatim_submit(self->engine.engine, &request->requests[k]));
+  for (uint32_t k = 0; k < request->request_count; k++) {
+    eval_recorded_guide(&self->recorded, &request->requests[k]);
+    TRY((status)verbatim_submit(self->engine.engine, &request->requests[k]));
+  }
   self->in_flight += request->request_count;
   return OK;
 }
@@ -307,6 +311,7 @@ static status ask_all(eval_pass *self) {
 
 static status run(eval_pass *self, bool resume) {
   TRY(open_outputs(self, resume));
+  TRY(eval_recorded_open(&self->recorded, self->recorded_path));
   if (self->resumed && !self->engine.quiet)
     fprintf(stderr, "%" PRIu64 " of %" PRIu64 " %s are complete already\n", self->resumed, self->tasks->item_count, self->what);
   self->started = self->synced = clock_seconds();
@@ -329,6 +334,7 @@ status eval_pass_run(eval_pass *self, const char *folder, const char *name, cons
 void eval_pass_close(eval_pass *self) {
   if (self->is_interrupted) (void)FAIL(ERR_IO, "interrupted");
   cli_engine_close(&self->engine);
+  eval_recorded_close(&self->recorded);
   for (uint64_t i = 0; self->requests && i < self->tasks->item_count; i++) eval_request_release(&self->requests[i]);
   for (uint32_t i = 0; self->scores && i < self->tasks->count; i++) {
     eval_metric_drop(&self->scores[i].subsets);

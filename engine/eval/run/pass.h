@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "common/engine.h"
 #include "eval/run/progress.h"
+#include "eval/run/recorded.h"
 #include "eval/run/tasks.h"
 #include "eval/request.h"
 #include "eval/metric.h"
@@ -22,6 +23,8 @@ typedef struct eval_pass { /* zeroed: closed */
   const tokenizer *tokenizer;
   const chat *chat;
   const char *what;            /* for the progress line: "items" */
+  const char *recorded_path;   /* receipt of the same evaluation, or NULL */
+  eval_recorded recorded;
   eval_request *requests;              /* [item_count] */
   eval_score *scores;          /* [task count] */
   FILE *results, *progress_file;

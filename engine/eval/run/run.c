@@ -332,6 +332,7 @@ static status other_pass(keeper *k, uint32_t index, eval_pass *pass) {
 static status run_passes(keeper *k) {
   eval_pass pass;
   begin_pass(k, &pass, "items");
+  pass.recorded_path = k->run->recorded;
   status result = first_pass(k, &pass);
   eval_pass_close(&pass);
   for (uint32_t i = 0; i < k->run->perturb_count && result == OK && !k->run->is_interrupted && !k->is_finished; i++) {

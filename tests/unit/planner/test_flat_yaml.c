@@ -43,7 +43,10 @@ static void what_is_not_flat_is_refused(void **state) {
     const char *text, *words;
     status code;
   } CASES[] = {
-      {"a: {b: c}", "a: ", ERR_FORMAT},
+      {"a: {b: {c: d}}", "a.b: ", ERR_FORMAT},
+      {"a: {b: c}\na.b: d", "twice", ERR_FORMAT},
+      {"a: {b_c: c, b-c: d}", "twice", ERR_FORMAT},
+      {"a123456789012345678901234567890123456789: {b123456789012345678901234567890: c}", "too long", ERR_FORMAT},
       {"? a\n: 1", "begins a line with \"? \"", ERR_FORMAT},
       {"a: 1\n ?\tb", "begins a line with \"? \"", ERR_FORMAT},
       {"a: 1\n?", "begins a line with \"? \"", ERR_FORMAT},

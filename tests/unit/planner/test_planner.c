@@ -558,7 +558,7 @@ static void every_axis_has_one_guarantee(void **state) {
     char row[64];
     assert_string_equal(text(file, rows[i].axis), AXES[i]);
     assert_true(strlen(text(file, rows[i].reason)) > 0);
-    assert_int_equal(rows[i].status == GUARANTEE_EXCLUDED, i >= 16);
+    assert_int_equal(rows[i].status == GUARANTEE_EXCLUDED, i == 16);
     snprintf(row, sizeof row, "\n| `%s` | %s |", AXES[i], (const char *[]){"PROVEN", "TESTED", "EXCLUDED"}[rows[i].status]);
     if (!strstr(document.bytes, row)) fail_msg("PLAN_FORMAT.md lacks the row \"%s\"", row + 1);
   }

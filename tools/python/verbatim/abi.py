@@ -22,7 +22,8 @@ class Config(Structure):
     _fields_ = [("plan_path", c_char_p), ("model_dir", c_char_p), ("device", c_int), ("threads", c_uint32), ("cache_dir", c_char_p),
                 ("library_path", c_char_p), ("program_path", c_char_p), ("logits", c_bool), ("text", c_bool),
                 ("trace", c_bool), ("max_active", c_uint32), ("chunk_tokens", c_uint32), ("slot_offset", c_uint32),
-                ("shuffle_pages", c_uint64), ("no_prefix_cache", c_bool), ("direct", c_bool), ("poison", c_bool), ("timed", c_bool),
+                ("shuffle_pages", c_uint64), ("no_prefix_cache", c_bool), ("direct", c_bool), ("poison", c_bool), ("no_drafts", c_bool),
+                ("timed", c_bool),
                 ("exchange_timeout_ms", c_uint32),
                 ("on_progress", ON_PROGRESS), ("on_fault", ON_FAULT), ("context", c_void_p)]
 
@@ -53,8 +54,9 @@ class Point(Structure):
 class Counters(Structure):
     _fields_ = [(name, c_uint64) for name in (
         "steps", "decode_steps", "mixed_steps", "token_rows", "reused_tokens", "recomputed_tokens", "admissions", "preemptions",
-        "cancellations", "deadlines", "evicted_pages", "gaps")] + [
-        ("gap_us", c_double), ("gap_bins", c_uint32 * 64), ("most_sequences", c_uint32), ("kv_pages_used", c_uint32)]
+        "cancellations", "deadlines", "evicted_pages", "drafts", "drafted_tokens", "accepted_tokens")] + [
+        ("accepted_at", c_uint64 * 15), ("gaps", c_uint64), ("gap_us", c_double), ("gap_bins", c_uint32 * 64),
+        ("most_sequences", c_uint32), ("kv_pages_used", c_uint32)]
 
 
 class Info(Structure):
@@ -64,7 +66,8 @@ class Info(Structure):
                 ("point_count", c_uint32), ("kernels", POINTER(Kernel)), ("points", POINTER(Point)),
                 ("vocab", c_uint32), ("max_len", c_uint32),
                 ("max_seqs", c_uint32), ("kv_pages", c_uint32), ("bos", c_uint32), ("eos_count", c_uint32), ("eos", POINTER(c_uint32)),
-                ("graph_count", c_uint32), ("ranks", c_uint32), ("gpus", POINTER(Gpu)), ("device_bytes", c_uint64),
+                ("graph_count", c_uint32), ("ranks", c_uint32), ("draft_tokens", c_uint32),
+                ("gpus", POINTER(Gpu)), ("device_bytes", c_uint64),
                 ("pinned_bytes", c_uint64), ("host_bytes", c_uint64), ("stages", Stages), ("memory", Memory)]
 
 
@@ -89,6 +92,7 @@ class Request(Structure):
 
 
 Request.ON_TOKEN = CFUNCTYPE(None, POINTER(Request), c_uint32)
+Request.ON_DRAFT = CFUNCTYPE(c_uint32, POINTER(Request), POINTER(c_int32), c_uint32)
 Request.ON_TEXT = CFUNCTYPE(None, POINTER(Request), POINTER(c_char), c_size_t)
 Request.ON_LOGITS = CFUNCTYPE(None, POINTER(Request), c_uint32, POINTER(c_float))
 Request.ON_TRACE = CFUNCTYPE(None, POINTER(Request), c_uint32, POINTER(c_uint64))
@@ -101,10 +105,12 @@ Request._fields_ = [
     ("bias_count", c_uint32), ("allowed_ids", POINTER(c_int32)), ("allowed_count", c_uint32), ("seed", c_uint64),
     ("sample_index", c_uint32), ("stop_ids", POINTER(c_int32)), ("stop_count", c_uint32), ("stop_texts", POINTER(Text)),
     ("stop_text_count", c_uint32), ("ignore_eos", c_bool), ("deadline_seconds", c_double), ("required", POINTER(c_char_p)),
-    ("required_count", c_uint32), ("on_token", Request.ON_TOKEN), ("on_text", Request.ON_TEXT), ("on_logits", Request.ON_LOGITS),
-    ("on_trace", Request.ON_TRACE), ("wants_values", Request.WANTS_VALUES), ("on_values", Request.ON_VALUES), ("context", c_void_p),
+    ("required_count", c_uint32), ("on_token", Request.ON_TOKEN), ("on_draft", Request.ON_DRAFT), ("on_text", Request.ON_TEXT),
+    ("on_logits", Request.ON_LOGITS), ("on_trace", Request.ON_TRACE), ("wants_values", Request.WANTS_VALUES),
+    ("on_values", Request.ON_VALUES), ("context", c_void_p),
     ("scores", POINTER(Token)), ("tokens", POINTER(Token)), ("alternatives", POINTER(Alternative)), ("score_count", c_uint32),
-    ("token_count", c_uint32), ("text_bytes", c_uint64), ("stop_index", c_uint32), ("finish", c_int),
+    ("token_count", c_uint32), ("drafted_count", c_uint32), ("accepted_count", c_uint32), ("text_bytes", c_uint64),
+    ("stop_index", c_uint32), ("finish", c_int),
     ("fault_op", c_char_p), ("fault_layer", c_uint32), ("fault_position", c_uint32), ("request_digest", c_uint8 * 16),
     ("chain", c_uint8 * 16), ("engine_state", c_uint64 * 3)]
 

@@ -156,7 +156,7 @@ class Engine:
     device: "auto" (GPU 0, else the CPU), "cpu", "gpu" or the number of a GPU. threads: of the CPU backend, 0: all cores. cache_dir: folder
     for compiled kernels; None: the user's cache folder, "": kernels are not stored. text=False: no tokenizer is opened, and prompts are
     token ids. library: path of libverbatim.so; None: VERBATIM_LIBRARY, next to the package, then the system's. The header describes the
-    other options, which change no bit: max_active, chunk_tokens, no_prefix_cache, direct, ...
+    other options, which change no bit: max_active, chunk_tokens, no_prefix_cache, no_drafts, direct, ...
 
     Threads: any thread may call any method at any time. One thread at a time enters the library; requests of all threads run in the same
     steps, and each step is done by one of the waiting threads. Python's lock is released during a step. No request's bits depend on any of
@@ -169,7 +169,8 @@ class Engine:
         self._forgotten: collections.deque[_Job] = collections.deque()
         self._library = abi.load(library)
         self.has_text, self.model_dir = text, os.fspath(model_dir)
-        unknown = set(options) - {"max_active", "chunk_tokens", "slot_offset", "shuffle_pages", "no_prefix_cache", "direct", "poison"}
+        unknown = set(options) - {"max_active", "chunk_tokens", "slot_offset", "shuffle_pages", "no_prefix_cache", "direct", "poison",
+                                 "no_drafts"}
         if unknown:
             raise TypeError("Engine has no option %s" % ", ".join(sorted(unknown)))
         if device not in abi.DEVICES and not (isinstance(device, int) and device >= 0):
