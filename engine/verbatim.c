@@ -68,7 +68,7 @@ static status open_device(verbatim *self, const dynlib_search *libraries) {
   if (index < VERBATIM_DEVICE_CPU) return FAIL(ERR_USAGE, "device: expected auto, cpu or a GPU's number, found %d", index);
   if (index == VERBATIM_DEVICE_CPU) return open_cpu(self);
   const uint32_t ranks = self->plan.header->limits.ranks;
-  status result = devices_open(&self->devices, index < 0 ? 0 : (uint32_t)index, ranks, libraries);
+  status result = devices_open(&self->devices, index < 0 ? 0 : (uint32_t)index, &self->plan.header->limits, libraries);
   if (result == OK) {
     const char *name = gpu_describe(self->devices.list[0])->name;
     if (ranks == 1) snprintf(self->device_name, sizeof self->device_name, "%s", name);

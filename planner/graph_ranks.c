@@ -18,35 +18,40 @@ void graph_ranks_begin(graph *g) {
   g->exchange = graph_add_fixed(g, REGION_STATE, EXCHANGE_STATE_WORDS * UINT64_C(4), "exchange_state");
   g->rank_x = graph_add_fixed(g, REGION_RESULT, g->l->max_batch_tokens * UINT64_C(8), "rank_x");
   g->rank_head = graph_add_fixed(g, REGION_RESULT, g->l->max_logit_rows * UINT64_C(8), "rank_head");
-  g->inbox = graph_add_fixed(g, REGION_STATE, EXCHANGE_INBOX_BYTES(g->ranks), "exchange_inbox");
+  if (g->l->transport == TRANSPORT_PEER) g->inbox = graph_add_fixed(g, REGION_STATE, EXCHANGE_INBOX_BYTES(g->ranks), "exchange_inbox");
 }
 
 typedef struct tables { /* of an exchange under construction */
   exchange_args args;
   draft_ref refs[4 + 2 * EXCHANGE_TABLES];
   uint32_t count;
+  uint64_t bytes; /* of all whole rows */
 } tables;
 
 /* Adds the table of a rank's columns, and returns the buffer of whole rows. rows: of the step, padded. */
 static uint32_t add_table(graph *g, tables *t, const char *what, uint32_t own, uint64_t offset, uint32_t own_bytes, uint64_t rows,
                           uint32_t rows_mul) {
   ASSERT(t->count < EXCHANGE_TABLES && own_bytes % 8 == 0);
-  const uint32_t whole = graph_add_work(g, rows * rows_mul * own_bytes * g->ranks, what), at = 8 * t->count;
+  const uint64_t bytes = rows * rows_mul * own_bytes * g->ranks;
+  const uint32_t whole = graph_add_work(g, bytes, what), at = 8 * t->count;
   t->refs[2 * t->count] = (draft_ref){offset, own, (uint32_t)offsetof(exchange_args, x) + at};
   t->refs[2 * t->count + 1] = (draft_ref){0, whole, (uint32_t)offsetof(exchange_args, y) + at};
   t->args.part_bytes[t->count] = own_bytes;
   t->args.rows_mul[t->count++] = rows_mul;
+  t->bytes += bytes;
   return whole;
 }
 
 static void add_exchange(graph *g, tables *t, const char *what, uint32_t kind, uint32_t rows_min) {
+  /* NCCL gathers one rank's rows after another's; they are put in their places afterwards. */
+  const uint32_t inbox = g->l->transport == TRANSPORT_NCCL ? graph_add_work(g, t->bytes, "exchange_inbox") : g->inbox;
   t->args.rows_kind = kind;
   t->args.nth = g->exchanges++;
   t->args.count = g->ranks;
   draft_ref *others = t->refs + 2 * t->count;
   others[0] = (draft_ref)ARG(exchange_args, step, g->step, 0);
   others[1] = (draft_ref)ARG(exchange_args, ranks, g->rank_table, 0);
-  others[2] = (draft_ref)ARG(exchange_args, inbox, g->inbox, 0);
+  others[2] = (draft_ref)ARG(exchange_args, inbox, inbox, 0);
   others[3] = (draft_ref)ARG(exchange_args, state, g->exchange, 0);
   graph_add_op_rows(g, (op_call){.kernel = OP_exchange, .what = what, .args = &t->args, .args_bytes = sizeof t->args, .refs = t->refs,
                                  .ref_count = 4 + 2 * t->count, .rows_kind = kind, .rows_min = rows_min,
@@ -105,7 +110,7 @@ void graph_ranks_gather_rows(graph *g, const char *what, const divided_rows *lis
 
 uint32_t graph_ranks_own(graph *g, addend own, uint32_t part, uint32_t side) {
   const uint32_t most = min_u32(RANK_NORM_ROWS_MAX, EXCHANGE_TAGGED_BYTES / (part * 4));
-  if (g->m->hidden > RANK_NORM_COLUMNS_MAX) return 0;
+  if (g->m->hidden > RANK_NORM_COLUMNS_MAX || g->l->transport == TRANSPORT_NCCL) return 0;
   g->own = (own_addend){.adds = own, .part = part, .rows = min_u32(most, g->l->max_batch_tokens), .side = side};
   return g->own.rows;
 }

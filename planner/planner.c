@@ -130,6 +130,7 @@ static uint32_t distance(uint32_t a, uint32_t b) { return a > b ? a - b : b - a;
 static status resolve_ranks(const sources *s, plan_limits *l) {
   const uint32_t wanted = or_default(s->deploy.tensor_parallel, 1);
   l->ranks = wanted;
+  l->transport = wanted > 1 ? s->deploy.transport : TRANSPORT_PEER;
   if (can_divide(s, wanted)) return OK;
   uint32_t nearest = 1;
   for (uint32_t n = 1; n <= RANKS_MAX; n++)

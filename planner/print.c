@@ -89,8 +89,11 @@ static uint64_t replicated_bytes(const plan_header *plan) {
   return sum;
 }
 
+static bool uses_nccl(const plan_header *plan) { return plan->limits.transport == TRANSPORT_NCCL; }
+
 static uint64_t exchange_bytes(const plan_header *plan) {
-  return sizeof(exchange_ranks) + EXCHANGE_STATE_WORDS * UINT64_C(4) + EXCHANGE_INBOX_BYTES((uint64_t)plan->limits.ranks);
+  const uint64_t inbox = uses_nccl(plan) ? 0 : EXCHANGE_INBOX_BYTES((uint64_t)plan->limits.ranks); /* NCCL's own memory is not the plan's */
+  return sizeof(exchange_ranks) + EXCHANGE_STATE_WORDS * UINT64_C(4) + inbox;
 }
 
 static uint32_t constant_of(const plan_header *plan, const plan_op *op, const char *name) {
@@ -115,7 +118,7 @@ static sending sending_of(const plan_header *plan, const plan_op *op) {
     const exchange_args *a = args;
     for (uint32_t t = 0; t < EXCHANGE_TABLES; t++) out.row_bytes += (uint64_t)a->rows_mul[t] * a->part_bytes[t];
     out.nth = a->nth;
-    out.form = constant_of(plan, op, "SPEC_TAGGED") ? "words with tags" : "flags";
+    out.form = uses_nccl(plan) ? "NCCL" : constant_of(plan, op, "SPEC_TAGGED") ? "words with tags" : "flags";
   } else if (op->kernel == OP_rank_norm) {
     const rank_norm_args *a = args;
     out.row_bytes = a->part * UINT64_C(4);
@@ -173,8 +176,8 @@ static void print_ranks(FILE *out, const plan_header *plan) {
   fprintf(out, "each of %u GPUs weights %s of its own and %s that all hold, KV %s, exchange %s, work %s\n", plan->limits.ranks,
           size_text(r[REGION_WEIGHTS].bytes - replicated, own), size_text(replicated, all), size_text(r[REGION_KV].bytes, kv),
           size_text(exchange_bytes(plan), exchange), size_text(r[REGION_WORK].bytes, work));
-  fprintf(out, "exchanges      %llu a step; a GPU sends %s for each token row and %s for each logits row\n", (unsigned long long)times,
-          size_text(bytes[0], own), size_text(bytes[1], all));
+  fprintf(out, "exchanges      %llu a step, %s; a GPU sends %s for each token row and %s for each logits row\n", (unsigned long long)times,
+          uses_nccl(plan) ? "through NCCL" : "peer to peer", size_text(bytes[0], own), size_text(bytes[1], all));
 }
 
 void print_exchanges(FILE *out, const plan_header *plan) {
@@ -477,6 +480,7 @@ static void json_ranks(json_t *root, const plan_header *plan) {
     set(o, "exchange_bytes", exchange_bytes(plan));
     set(o, "work_bytes", r[REGION_WORK].bytes);
     json_object_set_new(root, "each_gpu", json_incref(o));
+    json_object_set_new(root, "exchange_transport", json_string(uses_nccl(plan) ? "nccl" : "peer"));
     json_object_set_new(root, "exchanges", json_exchanges(plan));
   }
   json_decref(o);

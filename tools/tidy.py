@@ -37,7 +37,7 @@ VENDOR_CALLS = [
     (r"\bcu(?!BLAS)[A-Z]\w*", "driver calls", {"engine/gpu/gpu.c", "engine/gpu/cuda_api.h"}),
     (r"\bnvrtc[A-Z]\w*", "NVRTC calls", {"engine/gpu/jit.c", "engine/gpu/cuda_api.h"}),
     (r"\bcublasLt\w*", "cuBLASLt calls", {"engine/gpu/gemm_lt.c", "engine/gpu/cuda_api.h"}),
-    (r"\bnccl[A-Z]\w*", "NCCL calls", {"engine/gpu/nccl.c", "engine/gpu/cuda_api.h"}),
+    (r"\bnccl[A-Z]\w*", "NCCL calls", {"engine/gpu/nccl.c", "engine/gpu/nccl_api.h"}),
 ]
 VENDOR_HEADER = r'#\s*include\s*[<"](?:cuda(?!_api\.h)\w*|nvrtc|cublas\w*|nccl)\.h[>"]'
 
@@ -67,7 +67,7 @@ START_FILE, START = "kernels_src/ptx/ptx.cuh", r"rcp\.approx\.ftz\.f32 %0, %1;"
 GETENV_OWNERS = r"engine/(?:main|(?:common|cli)/\w+)\.c"
 ALLOCATION = r"(?<![\w.>])(?:malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|strdup|strndup|free)\s*\("
 # Files that run after start-up: they own no memory except what the arenas gave them.
-RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch|backend_cpu|backend_gpu|block_table)|plan/guarantee|gpu/op_maps|ops/\w+|"
+RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch|backend_cpu|backend_gpu|block_table|gather)|plan/guarantee|gpu/op_maps|ops/\w+|"
                   r"requests/(?:request|schedule|schedule_pages|step_build|pages)|"
                   r"text/(?:stop_text|detokenizer)|cpu/(?!pool\b)\w+|mma/\w+)\.c")
 

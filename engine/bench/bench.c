@@ -17,7 +17,7 @@ static status open_device(bench *self, const dynlib_search *libraries) {
     snprintf(r->device, sizeof r->device, "CPU, %u threads, %s", cpu_pool_threads(self->pool), cpu_isa());
     return OK;
   }
-  TRY(devices_open(&self->devices, o->device < 0 ? 0 : (uint32_t)o->device, self->plan->header->limits.ranks, libraries));
+  TRY(devices_open(&self->devices, o->device < 0 ? 0 : (uint32_t)o->device, &self->plan->header->limits, libraries));
   const gpu_info *info = gpu_describe(self->devices.list[0]);
   if (self->devices.count == 1) snprintf(r->device, sizeof r->device, "%s", info->name);
   else snprintf(r->device, sizeof r->device, "%u x %s", self->devices.count, info->name);
@@ -33,6 +33,18 @@ static double lap(double *from) {
   return *from - before;
 }
 
+/* To compare exchanges with it. Without it nothing is compared. */
+static void find_nccl(bench *self, const dynlib_search *libraries) {
+  bench_report *r = &self->report;
+  if (self->devices.count < 2 || self->options.no_ops) return;
+  if (!self->devices.nccl && devices_open_nccl(&self->devices, libraries) != OK) {
+    snprintf(r->nccl_note, sizeof r->nccl_note, "%s", fail_text());
+    fail_clear();
+  } else {
+    r->nccl_version = nccl_version(self->devices.nccl);
+  }
+}
+
 static status start_machine(bench *self) {
   const bench_options *o = &self->options;
   const dynlib_search libraries = {.folders = o->library_path, .program_path = o->program_path};
@@ -40,6 +52,8 @@ static status start_machine(bench *self) {
   double from = clock_seconds();
   TRY(open_device(self, &libraries));
   stages->device = lap(&from);
+  find_nccl(self, &libraries);
+  lap(&from);
   exec_options machine = {.pool = self->pool, .libraries = &libraries, .cache_dir = o->cache_dir,
                                 .timed = true, .unchecked = o->unchecked, .unchecked_count = o->unchecked_count};
   devices_use(&self->devices, &machine);

@@ -57,6 +57,7 @@ typedef struct bench_op { /* all instances of one op over the layers, at one row
   double us, us_least;            /* time of one launch: median and minimum of the replays */
   bench_cost cost;                /* of one launch                                         */
   double floor_us;
+  double nccl_us;                 /* of ncclAllGather of the bytes that an exchange sends; 0: not measured */
 } bench_op;
 
 typedef struct bench_decode { /* steps of `batch` sequences with `context` tokens each */
@@ -82,6 +83,8 @@ typedef struct bench_report {
   uint32_t driver_version, nvrtc_version; /* as in verbatim_info */
   uint64_t cublaslt_version;
   uint32_t ranks;                 /* GPUs, or what the CPU runs as such */
+  uint32_t nccl_version;          /* as in nccl.h; 0: exchanges are not compared with NCCL */
+  char nccl_note[FAIL_TEXT_MAX];  /* why they are not, or ""            */
   bench_rates rates;              /* of the floors */
   verbatim_stages stages;         /* text and weights: none */
   uint32_t graphs;

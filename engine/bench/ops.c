@@ -346,11 +346,27 @@ static status sweep_all(sweep *s) {
   return s->timed ? OK : FAIL(ERR_USAGE, "bench: none of these ops runs at these row counts and contexts");
 }
 
+/* A gather by NCCL of as many bytes of each rank as the op sends to each, as often in a graph. It overwrites memory of the ops. */
+static status time_nccl(bench *self, bench_op *op) {
+  const uint32_t ranks = self->plan->header->limits.ranks;
+  const uint64_t bytes = op->cost.sent_bytes / max_u32(1, ranks - 1);
+  const exec_bench_list list = {.launches = op->launches, .gather_bytes = bytes};
+  double us[EXEC_BENCH_REPLAYS_MAX];
+  if (!exec_bench_can_gather(&self->timer, bytes)) return OK;
+  exec_bench_once(&self->timer, &list); /* connects the ranks, which a graph cannot */
+  TRY(exec_bench_time(&self->timer, &list, REPLAYS_GPU, us));
+  qsort(us, REPLAYS_GPU, sizeof *us, compare_times);
+  op->nccl_us = us[REPLAYS_GPU / 2] / list.launches;
+  return OK;
+}
+
 status bench_ops_measure(bench *self) {
   uint64_t count = self->plan->op_count;
   sweep s = {.bench = self};
   TRY(arena_take(&self->host, count * sizeof *s.groups, &s.groups));
   TRY(arena_take(&self->host, count * sizeof *s.group_of, &s.group_of));
   TRY(arena_take(&self->host, count * sizeof *s.members, &s.members));
-  return sweep_all(&s);
+  TRY(sweep_all(&s));
+  for (uint32_t i = 0; i < self->report.op_count; i++) TRY(time_nccl(self, &self->report.ops[i]));
+  return OK;
 }

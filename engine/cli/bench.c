@@ -53,7 +53,8 @@ static const char HELP[] =
   "An op's time is that of all its instances over the layers in one graph, the median of 31 replays.\n"
   "Its floor is the least time for the bytes it must move and for its FLOPs, counting the experts that\n"
   "the step's tokens use. A step's floor counts weights, KV rows and what its GPU sends. With several\n"
-  "GPUs all figures are of one of them; the bytes of an exchange are those that it sends.\n";
+  "GPUs all figures are of one of them; the bytes of an exchange are those that it sends, and next to\n"
+  "it is the time of NCCL's all-gather of as many, without multicast, where NCCL is installed.\n";
 
 typedef struct bench_command {
   bench_options options;

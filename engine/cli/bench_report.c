@@ -34,6 +34,10 @@ static void print_head(const cli_bench_report *self) {
   printf("\nplan         %s\n", digest_text(self->plan->header->digest, digits));
   printf("numerics id  %s\n", digest_text(self->plan->header->numerics_id, digits));
   if (r->ranks > 1) printf("gpu_count    %u\n", r->ranks);
+  if (r->nccl_version)
+    printf("nccl         %u.%u.%u: next to each exchange, its gather of as many bytes\n", r->nccl_version / 10000,
+           r->nccl_version / 100 % 100, r->nccl_version % 100);
+  if (*r->nccl_note) printf("nccl         not compared: %s\n", r->nccl_note);
   if (has_floors(r)) printf("floors       %.0f GB/s, %.0f TFLOP/s", 1e-9 * r->rates.bytes, 1e-12 * r->rates.flops);
   if (has_floors(r) && r->ranks > 1) printf(", %.0f GB/s to other GPUs", 1e-9 * r->rates.link_bytes);
   if (has_floors(r)) printf("\n");
@@ -59,6 +63,7 @@ static void print_op(const bench_report *r, const bench_op *op) {
   if (has_floors(r)) printf(" %9.2f %7.2f%s", op->floor_us, ratio(op->us, op->floor_us), op->is_cached ? "*" : " ");
   printf("  %s %s", op->kernel, op->variant);
   if (op->experts_used) printf(", %u experts", op->experts_used);
+  if (op->nccl_us > 0) printf(", NCCL %.2f us", op->nccl_us);
   printf("\n");
 }
 
@@ -165,11 +170,13 @@ static json_t *cost_json(const bench_cost *c) {
 static json_t *op_json(const bench_op *op) {
   json_t *context = op->context ? json_integer(op->context) : json_null();
   json_t *experts = op->experts_used ? json_integer(op->experts_used) : json_null();
-  return json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:o, s:f, s:f, s:b, s:o, s:f, s:f, s:f, s:f}", "op", op->name, "kernel",
+  json_t *nccl = op->nccl_us > 0 ? json_real(op->nccl_us) : json_null();
+  return json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:o, s:f, s:f, s:b, s:o, s:f, s:f, s:f, s:f, s:o}", "op", op->name, "kernel",
                    op->kernel, "variant", op->variant, "rows", (int)op->rows, "context", context, "instances", (int)op->instances,
                    "instances_timed", (int)op->timed, "launches", (int)op->launches, "experts_used", experts, "us", op->us, "us_least",
                    op->us_least, "is_cached", (int)op->is_cached, "cost", cost_json(&op->cost), "floor_us", op->floor_us, "gb_per_s",
-                   gb_per_s(&op->cost, op->us), "tflop_per_s", tflop_per_s(op->cost.flops, op->us), "ratio", ratio(op->us, op->floor_us));
+                   gb_per_s(&op->cost, op->us), "tflop_per_s", tflop_per_s(op->cost.flops, op->us), "ratio", ratio(op->us, op->floor_us),
+                   "nccl_us", nccl);
 }
 
 static json_t *decode_json(const bench_decode *d) {
@@ -196,8 +203,9 @@ static json_t *start_json(const bench_report *r) {
 }
 
 static json_t *machine_json(const bench_report *r) {
-  return json_pack("{s:s, s:b, s:i, s:i, s:I}", "name", r->device, "is_gpu", (int)r->is_gpu, "driver_version", (int)r->driver_version,
-                   "nvrtc_version", (int)r->nvrtc_version, "cublaslt_version", (json_int_t)r->cublaslt_version);
+  return json_pack("{s:s, s:b, s:i, s:i, s:I, s:i}", "name", r->device, "is_gpu", (int)r->is_gpu, "driver_version", (int)r->driver_version,
+                   "nvrtc_version", (int)r->nvrtc_version, "cublaslt_version", (json_int_t)r->cublaslt_version, "nccl_version",
+                   (int)r->nccl_version);
 }
 
 status cli_bench_report_json(const cli_bench_report *self, const char *path) {

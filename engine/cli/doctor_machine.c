@@ -150,18 +150,18 @@ static void check_cublaslt(cli_doctor_report *report, const cli_doctor_machine *
   }
 }
 
-/* GPUs reach each other's memory by our own kernels. */
+/* GPUs reach each other's memory by our own kernels, unless a plan's transport is NCCL: cli_doctor_ranks_check_plan. */
 static void check_nccl(cli_doctor_report *report, const cli_doctor_machine *machine) {
   char path[DYNLIB_PATH_MAX];
   uint32_t version = 0;
   if (machine->device == VERBATIM_DEVICE_CPU) return;
   if (nccl_find(machine->search, path, &version) == OK) {
-    cli_doctor_report_add(report, "nccl", CLI_DOCTOR_OK, NULL, "%u.%u.%u, %s; not needed", version / 10000, version / 100 % 100,
-                          version % 100, path);
+    cli_doctor_report_add(report, "nccl", CLI_DOCTOR_OK, NULL, "%u.%u.%u, %s; for exchange-transport: nccl", version / 10000,
+                          version / 100 % 100, version % 100, path);
     return;
   }
   fail_clear();
-  cli_doctor_report_add(report, "nccl", CLI_DOCTOR_UNUSED, NULL, "not found, and not needed");
+  cli_doctor_report_add(report, "nccl", CLI_DOCTOR_UNUSED, NULL, "not found, and not needed but for exchange-transport: nccl");
 }
 
 static void check_profile(cli_doctor_report *report, const cli_doctor_machine *machine) {

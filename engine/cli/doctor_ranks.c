@@ -2,6 +2,7 @@
 #include "cli/doctor_ranks.h"
 #include "gpu/gpu.h"
 #include "gpu/links.h"
+#include "gpu/nccl.h"
 #include "verbatim.h"
 #include <stdio.h>
 #include <string.h>
@@ -43,8 +44,8 @@ void cli_doctor_ranks_check_links(cli_doctor_report *report, const cli_doctor_ma
     if (result != OK) cli_doctor_report_fail(report, "links", CLI_DOCTOR_WARNING, result);
     else if (reaches_all) cli_doctor_report_add(report, "links", CLI_DOCTOR_OK, NULL, "%s", text);
     else
-      cli_doctor_report_add(report, "links", CLI_DOCTOR_WARNING, "the GPUs of a plan must reach each other; CUDA_VISIBLE_DEVICES chooses "
-                            "and orders them", "%s", text);
+      cli_doctor_report_add(report, "links", CLI_DOCTOR_WARNING, "the GPUs of a plan must reach each other, unless exchange-transport is "
+                            "nccl; CUDA_VISIBLE_DEVICES chooses and orders them", "%s", text);
   }
 }
 
@@ -77,10 +78,21 @@ static status check_kind(const cli_doctor_machine *machine, uint32_t first, uint
   return OK;
 }
 
+/* Through NCCL the GPUs need not reach each other, and nothing is copied between them here. */
+static status check_nccl(const cli_doctor_machine *machine, char *text, size_t text_bytes) {
+  char path[DYNLIB_PATH_MAX];
+  uint32_t version = 0;
+  TRY(nccl_find(machine->search, path, &version));
+  snprintf(text, text_bytes, "; exchanges through NCCL %u.%u.%u", version / 10000, version / 100 % 100, version % 100);
+  return OK;
+}
+
 void cli_doctor_ranks_check_plan(cli_doctor_report *report, cli_doctor_machine *machine, const plan_limits *limits) {
   const uint32_t ranks = limits->ranks, first = machine->device > 0 ? (uint32_t)machine->device : 0;
   const cli_doctor_result lack = machine->device >= 0 ? CLI_DOCTOR_PROBLEM : CLI_DOCTOR_WARNING;
+  const bool uses_nccl = limits->transport == TRANSPORT_NCCL;
   links_report links;
+  char how[64] = "";
   if (!machine->has_gpu) {
     cli_doctor_report_add(report, "plan's gpus", CLI_DOCTOR_OK, NULL, "a plan of %u GPUs: the CPU runs all ranks in turn", ranks);
     return;
@@ -94,12 +106,15 @@ void cli_doctor_ranks_check_plan(cli_doctor_report *report, cli_doctor_machine *
     return;
   }
   status result = check_kind(machine, first, ranks);
-  if (result == OK) result = links_measure(first, ranks, machine->search, &links);
+  if (result == OK && uses_nccl) result = check_nccl(machine, how, sizeof how);
+  else if (result == OK) result = links_measure(first, ranks, machine->search, &links);
   if (result != OK) {
     cli_doctor_report_fail(report, "plan's gpus", result == ERR_MISMATCH ? CLI_DOCTOR_PROBLEM : lack, result);
     return;
   }
-  cli_doctor_report_add(report, "plan's gpus", CLI_DOCTOR_OK, NULL, "GPUs %u to %u of %u", first, first + ranks - 1, machine->gpu_count);
+  cli_doctor_report_add(report, "plan's gpus", CLI_DOCTOR_OK, NULL, "GPUs %u to %u of %u%s", first, first + ranks - 1, machine->gpu_count,
+                        how);
+  if (uses_nccl) return; /* the memory is that of the first GPU */
   report_speeds(report, &links, first, ranks);
   machine->gpu_free_bytes = links.free_bytes;
   machine->gpu_bytes = links.total_bytes;

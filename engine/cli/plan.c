@@ -44,6 +44,8 @@ static const char HELP[] =
   "                      depends on it (1)\n"
   "  --speculative-config JSON  guess tokens and check several at once; no bit depends on it (off):\n"
   "                      {\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_min\": 3}\n"
+  "  --exchange-transport WORD  between these GPUs: peer, into each other's memory; nccl, for GPUs that\n"
+  "                      do not reach it; no bit depends on it (peer)\n"
   "  --expand-tokens N   fast-prefill: context tokens expanded at a time (8 * max-model-len, or 256 *\n"
   "                      max-num-seqs if that is more; at most 65536). With a KV cache other than bf16:\n"
   "                      context tokens that a step dequantizes for its prompts; longer contexts are\n"

@@ -7,6 +7,7 @@
 #define VERBATIM_EXEC_BACKEND_H
 #include "base/arena.h"
 #include "exec/exec.h"
+#include "exec/gather.h"
 #include "ops/kernels.h"
 #include "self_check/self_check.h"
 
@@ -69,6 +70,10 @@ typedef struct backend_calls {
 
   /* Ops, on QUEUE_OPS. The op's arguments are read during the call. */
   void (*launch)(backend *self, const backend_launch *launch);
+  /* The stream of a GPU on which this launch would go, for what is put there instead. */
+  gpu_stream *(*lane)(backend *self, const backend_launch *launch);
+  /* Of several ranks, with NCCL: gathers bytes from one address of each at another, [ranks][bytes]. On QUEUE_OPS. */
+  void (*gather)(backend *self, uint64_t from, uint64_t to, uint64_t bytes);
   void (*replay)(backend *self, backend_graph *graph, const char *what);
 
   /* Copies and fills of device memory, named by address. Host memory of copies is the backend's `host` block, and stays as it is until the
@@ -123,8 +128,8 @@ struct backend {
 status backend_cpu_open(const plan *p, const exec_options *options, uint64_t host_bytes, arena *host, backend **out);
 status backend_gpu_open(const plan *p, const exec_options *options, uint64_t host_bytes, arena *host, backend **out);
 
-/* [start-up] One backend of several, which are of one kind, one for each rank of the plan. */
-status backend_ranks_open(backend *const *ranks, uint32_t rank_count, arena *host, backend **out);
+/* [start-up] One backend of several, which are of one kind, one for each rank of the plan. through stays the caller's, where it is. */
+status backend_ranks_open(backend *const *ranks, uint32_t rank_count, const gather *through, arena *host, backend **out);
 
 /* Makes the backend's device the one that this thread works with. */
 static inline void backend_select(backend *self) {

@@ -8,6 +8,8 @@
 #include "plan/format_widen.h"
 #include <string.h>
 
+#define REPEAT_SYNC_BYTES (UINT64_C(1) << 30)
+
 /* === Launches =============================================================================================================== */
 
 bool backend_gpu_maps(backend_gpu *self, uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows,
@@ -85,6 +87,14 @@ static void launch(backend *base, const backend_launch *l) {
     run_library(self, &base->ops[l->op], lt, l->rows, lane.stream);
   else
     backend_gpu_launch_own(self, l->op, l->side, l->rows, lane);
+}
+
+static gpu_stream *lane(backend *base, const backend_launch *l) {
+  backend_gpu *self = backend_gpu_of(base);
+  gpu_stream *stream = choose_lane(self, l).stream;
+  /* The next op would wait by itself for a kernel of ours, and not for what comes instead. */
+  (l->branch == BRANCH_SIDE ? &self->side_lane : &self->main_lane)->overlaps = false;
+  return stream;
 }
 
 /* === Graphs ================================================================================================================= */
@@ -192,6 +202,8 @@ static void repeat(backend *base, uint64_t target, uint64_t bytes, const void *p
   for (uint64_t at = 0, part; at < bytes; at += part) {
     part = bytes - at < pattern_bytes ? bytes - at : pattern_bytes;
     upload(base, QUEUE_OPS, target + at, self->scratch, part);
+    /* So that no wait takes as long as a limit of them. */
+    if (at / REPEAT_SYNC_BYTES != (at + part) / REPEAT_SYNC_BYTES) sync(base, "filling memory");
   }
   sync(base, "filling memory");
 }
@@ -308,7 +320,7 @@ static const backend_calls CALLS = {
   .can_run_probe = backend_gpu_start_can_run_probe, .run_probe = backend_gpu_start_run_probe,
   .name_variant = backend_gpu_start_name_variant, .name = backend_gpu_start_name,
   .capture_begin = capture_begin, .capture_end = capture_end, .drop_graph = drop_graph, .end_start = end_start,
-  .launch = launch, .replay = replay, .upload = upload, .download = download, .fill = fill,
+  .launch = launch, .lane = lane, .replay = replay, .upload = upload, .download = download, .fill = fill,
   .record = record, .wait = wait, .sync = sync,
   .read = read_rows, .write = write, .repeat = repeat,
   .make_marks = make_marks, .mark = mark, .elapsed_us = elapsed_us,

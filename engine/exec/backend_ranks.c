@@ -2,7 +2,8 @@
  *
  * An address names a byte of rank 0, and means the same byte of each rank. What is copied to the device, filled, launched or recorded is so
  * on every rank, op by op: a rank is never more than one op ahead in being launched, so that a wait of one for another ends. Results and
- * times are those of rank 0; a wait is for all ranks. One thread drives all of them. Read next: exec.c, kernels_src/abi_ranks.h. */
+ * times are those of rank 0; a wait is for all ranks. One thread drives all of them. Exchanges may go through NCCL, which takes those of
+ * all ranks at once. Read next: exec.c, gather.h, kernels_src/abi_ranks.h. */
 #include "exec/backend.h"
 
 #define GRAPHS_MAX (2u * LADDER_MAX + 8u)
@@ -14,6 +15,7 @@ struct backend_graph { /* one of each rank */
 typedef struct backend_ranks {
   backend common;
   uint32_t count, graph_count;
+  const gather *gather;
   backend *rank[RANKS_MAX];
   backend_graph graphs[GRAPHS_MAX];
 } backend_ranks;
@@ -113,8 +115,26 @@ static void replay(backend *self, backend_graph *graph, const char *what) {
 
 /* === Ops and copies ========================================================================================================= */
 
+static void run_exchange(backend *self, const backend_launch *l) {
+  gather_rank ranks[RANKS_MAX];
+  EACH_RANK(self, b) ranks[r_] = (gather_rank){.stream = b->calls->lane(b, l), .args = b->ops[l->op].args[l->side]};
+  gather_run(own(self)->gather, self->ops[l->op].name, ranks, l->rows);
+}
+
 static void launch(backend *self, const backend_launch *l) {
+  if (own(self)->gather->is_transport && own(self)->gather->nccl && self->ops[l->op].plan->kernel == KERNEL_exchange) {
+    run_exchange(self, l);
+    return;
+  }
   EACH_RANK(self, b) b->calls->launch(b, l);
+}
+
+static void gather_bytes(backend *self, uint64_t from, uint64_t to, uint64_t bytes) {
+  const backend_launch alone = {.branch = BRANCH_MAIN};
+  gather_block blocks[RANKS_MAX];
+  EACH_RANK(self, b)
+    blocks[r_] = (gather_block){.stream = b->calls->lane(b, &alone), .from = there(self, b, from), .to = there(self, b, to)};
+  gather_run_blocks(own(self)->gather, blocks, bytes);
 }
 
 static void upload(backend *self, enum backend_queue queue, uint64_t target, const void *source, uint64_t bytes) {
@@ -192,14 +212,14 @@ static const backend_calls CALLS = {
   .select = select_first, .start_kernels = start_kernels, .check_library = check_library, .weights = weights,
   .can_run_probe = can_run_probe, .run_probe = run_probe, .name_variant = name_variant, .name = name,
   .capture_begin = capture_begin, .capture_end = capture_end, .drop_graph = drop_graph, .end_start = end_start,
-  .launch = launch, .replay = replay, .upload = upload, .download = download, .fill = fill,
+  .launch = launch, .gather = gather_bytes, .replay = replay, .upload = upload, .download = download, .fill = fill,
   .record = record, .wait = wait, .sync = sync,
   .read = read_rows, .write = write, .repeat = repeat,
   .make_marks = make_marks, .mark = mark, .elapsed_us = elapsed_us,
   .uses_library = uses_library, .count = count, .close = close,
 };
 
-status backend_ranks_open(backend *const *ranks, uint32_t rank_count, arena *host, backend **out) {
+status backend_ranks_open(backend *const *ranks, uint32_t rank_count, const gather *through, arena *host, backend **out) {
   ASSERT(rank_count >= 1 && rank_count <= RANKS_MAX);
   void *memory;
   TRY(arena_take(host, sizeof(backend_ranks), &memory));
@@ -207,6 +227,7 @@ status backend_ranks_open(backend *const *ranks, uint32_t rank_count, arena *hos
   self->common = *ranks[0];
   self->common.calls = &CALLS;
   self->count = rank_count;
+  self->gather = through;
   for (uint32_t i = 0; i < rank_count; i++) self->rank[i] = ranks[i];
   *out = &self->common;
   return OK;

@@ -18,7 +18,19 @@ void exec_bench_fill(exec_bench *self, uint32_t region, uint64_t offset, uint64_
   machine->backend->calls->repeat(machine->backend, exec_address(machine, region, offset), bytes, pattern, pattern_bytes);
 }
 
+bool exec_bench_can_gather(const exec_bench *self, uint64_t bytes) {
+  const exec *machine = self->machine;
+  const uint64_t room = machine->plan->regions[REGION_WORK].bytes;
+  return machine->gather.nccl && bytes > 0 && bytes < room && align_up(bytes, 256) + bytes * machine->ranks <= room;
+}
+
 static void run_list(exec *machine, const exec_bench_list *list) {
+  backend *b = machine->backend;
+  const uint64_t from = exec_address(machine, REGION_WORK, 0), to = from + align_up(list->gather_bytes, 256);
+  if (list->gather_bytes) {
+    for (uint32_t i = 0; i < list->launches; i++) b->calls->gather(b, from, to, list->gather_bytes);
+    return;
+  }
   for (uint32_t i = 0; i < list->launches; i++) exec_run_op(machine, exec_bench_op(list, i), list->token_rows, list->logit_rows, i > 0);
 }
 
@@ -41,7 +53,7 @@ static status capture_list(exec *machine, const exec_bench_list *list, backend_g
 status exec_bench_time(exec_bench *self, const exec_bench_list *list, uint32_t replays, double *us) {
   backend *b = self->machine->backend;
   backend_graph *graph = NULL;
-  ASSERT(list->count > 0 && replays >= 1 && replays <= EXEC_BENCH_REPLAYS_MAX);
+  ASSERT((list->count > 0 || exec_bench_can_gather(self, list->gather_bytes)) && replays >= 1 && replays <= EXEC_BENCH_REPLAYS_MAX);
   if (b->has_graphs) TRY(capture_list(self->machine, list, &graph));
   for (uint32_t i = 0; i <= replays; i++) {
     if (graph) b->calls->replay(b, graph, "a graph of ops");

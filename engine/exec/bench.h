@@ -17,6 +17,7 @@ typedef struct exec_bench_list { /* launches of ops[0 .. count), in turn, for th
   const uint32_t *ops;
   uint32_t count, launches;
   uint32_t token_rows, logit_rows;
+  uint64_t gather_bytes; /* not 0: instead of ops, launches of NCCL that gather so many bytes of each rank, anywhere in the work region */
 } exec_bench_list;
 
 /* The op of launch i. Later ops read what the last op of the list made, however many launches there are. */
@@ -36,6 +37,9 @@ double exec_bench_once(exec_bench *self, const exec_bench_list *list);
 
 /* us[i]: time of replay i of the whole list; replays: 1 .. EXEC_BENCH_REPLAYS_MAX. One more replay runs before them. */
 status exec_bench_time(exec_bench *self, const exec_bench_list *list, uint32_t replays, double *us);
+
+/* Whether there is NCCL, and room for that many bytes of each rank. */
+bool exec_bench_can_gather(const exec_bench *self, uint64_t bytes);
 
 /* Whether a library algorithm computes this op for so many rows. */
 bool exec_bench_uses_library(const exec_bench *self, uint32_t op, uint32_t rows);

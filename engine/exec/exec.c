@@ -47,7 +47,9 @@ static status open_ranks(exec *self, uint64_t image_bytes, arena *host) {
     if (options.device && self->ranks > 1) gpu_on_explain(options.device, ranks_explain, self);
   }
   self->backend = self->rank[0];
-  return self->ranks > 1 ? backend_ranks_open(self->rank, self->ranks, host, &self->backend) : OK;
+  if (self->ranks == 1) return OK;
+  gather_open(&self->gather, &self->options, self->ranks, self->plan->header->limits.transport == TRANSPORT_NCCL, ranks_timeout_s(self));
+  return backend_ranks_open(self->rank, self->ranks, &self->gather, host, &self->backend);
 }
 
 static status make_memory(exec *self, arena *host) {

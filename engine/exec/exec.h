@@ -11,6 +11,7 @@
 #include "cpu/cpu.h"
 #include "exec/block_table.h"
 #include "gpu/gpu.h"
+#include "gpu/nccl.h"
 #include "kernels_src/abi.h"
 #include "plan/plan.h"
 #include "verbatim.h"
@@ -21,6 +22,7 @@ typedef struct exec exec;
 typedef struct exec_options {
   gpu *device;           /* of rank 0; null: the CPU                                                 */
   gpu *others[RANKS_MAX - 1]; /* of the other ranks of a plan that has several                       */
+  nccl *nccl;            /* of all ranks, for a plan whose exchanges go through it, or to be compared; or null */
   cpu_pool *pool;        /* without a device                                                         */
   const dynlib_search *libraries; /* where else CUDA's libraries may be, or null; until exec_start_graphs */
   const char *cache_dir; /* of cubins, null: none; until exec_start_graphs                           */

@@ -35,11 +35,14 @@ static uint32_t timeout_ms(const exec *self) {
   return self->options.exchange_timeout_ms ? self->options.exchange_timeout_ms : TIMEOUT_DEFAULT_MS;
 }
 
+double ranks_timeout_s(const exec *self) { return timeout_ms(self) / 1000.0; }
+
 /* === Start-up =============================================================================================================== */
 
 static void zero_exchange(exec *self) {
   const plan_io *io = &self->plan->header->io;
   self->backend->calls->fill(self->backend, exec_address(self, REGION_STATE, io->exchange), 0, 4ull * EXCHANGE_STATE_WORDS);
+  if (self->plan->header->limits.transport == TRANSPORT_NCCL) return; /* what is in the inbox is not waited for */
   self->backend->calls->fill(self->backend, exec_address(self, REGION_STATE, io->inbox), 0, EXCHANGE_INBOX_BYTES((uint64_t)self->ranks));
 }
 
@@ -61,7 +64,7 @@ static const plan_fixup *pointer_of(const exec *self, const plan_op *op, size_t 
   return NULL;
 }
 
-/* One row, or as many as the kernel is for at least: they are all the rows that are sent. */
+/* As many rows as the kernel is for at least, or one more: they are all the rows that are sent. */
 typedef struct trial {
   uint32_t op, rows, table_rows, part_bytes;
   const plan_fixup *x, *y;
@@ -111,22 +114,29 @@ static bool is_first_of_variant(const exec *self, uint32_t op) {
   return true;
 }
 
+static status try_rows(exec *self, uint32_t index, uint32_t rows) {
+  const plan_op *op = &self->plan->ops[index];
+  exchange_args args;
+  memcpy(&args, self->plan->args + op->args_offset, sizeof args);
+  trial t = {.op = index, .rows = rows, .table_rows = rows * args.rows_mul[0], .part_bytes = args.part_bytes[0],
+             .x = pointer_of(self, op, offsetof(exchange_args, x)), .y = pointer_of(self, op, offsetof(exchange_args, y))};
+  if (!t.x || !t.y) return FAIL(ERR_FORMAT, "plan op %s exchanges nothing", self->ops[index].name);
+  t.bytes = malloc((uint64_t)t.table_rows * self->ranks * t.part_bytes);
+  if (!t.bytes) return FAIL(ERR_LIMIT, "start: no memory for the pattern of an exchange");
+  const status result = try_exchange(self, &t);
+  free(t.bytes);
+  return result;
+}
+
 status ranks_start_check(exec *self) {
   const plan *p = self->plan;
   if (self->ranks == 1) return OK;
   for (uint32_t i = 0; i < p->op_count; i++) {
-    const plan_op *op = &p->ops[i];
+    const uint32_t rows = p->ops[i].rows_min;
     if (!is_first_of_variant(self, i)) continue;
-    exchange_args args;
-    memcpy(&args, p->args + op->args_offset, sizeof args);
-    trial t = {.op = i, .rows = op->rows_min, .table_rows = op->rows_min * args.rows_mul[0], .part_bytes = args.part_bytes[0],
-               .x = pointer_of(self, op, offsetof(exchange_args, x)), .y = pointer_of(self, op, offsetof(exchange_args, y))};
-    if (!t.x || !t.y) return FAIL(ERR_FORMAT, "plan op %s exchanges nothing", self->ops[i].name);
-    t.bytes = malloc((uint64_t)t.table_rows * self->ranks * t.part_bytes);
-    if (!t.bytes) return FAIL(ERR_LIMIT, "start: no memory for the pattern of an exchange");
-    const status result = try_exchange(self, &t);
-    free(t.bytes);
-    TRY(result);
+    TRY(try_rows(self, i, rows));
+    const bool has_two_ways = p->header->limits.transport == TRANSPORT_NCCL && rows == 1; /* see gather.h */
+    if (has_two_ways && p->ops[i].rows_max > 1) TRY(try_rows(self, i, 2));
   }
   return OK;
 }
@@ -216,7 +226,7 @@ void ranks_explain(void *context, char *text, size_t text_bytes) {
     const volatile exchange_record *record = &host_of(self, r)->record;
     if (!record->is_written) continue;
     snprintf(text, text_bytes, "rank %u waited %g s for rank %u at op \"%s\" of step %llu: a GPU hangs, or a link is broken; hint: "
-             "exchange-timeout states the longest wait", record->rank, timeout_ms(self) / 1000.0, record->waited_for,
+             "exchange-timeout states the longest wait", record->rank, ranks_timeout_s(self), record->waited_for,
              exchange_name(self, record->op), (unsigned long long)self->waited);
     return;
   }

@@ -12,6 +12,9 @@
 /* Host memory of a rank, which its device can write. */
 uint64_t ranks_host_bytes(const plan *p);
 
+/* The longest wait of a rank for another. */
+double ranks_timeout_s(const exec *self);
+
 /* Writes what the exchange needs to every rank: the way to the others, and zeros where it starts. Part of the start-up fills. */
 void ranks_start_tables(exec *self);
 

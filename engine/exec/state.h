@@ -11,6 +11,7 @@ struct exec {
   backend *backend;           /* of all ranks */
   uint32_t ranks;
   struct backend *rank[RANKS_MAX]; /* of each; with one rank the same */
+  gather gather;              /* of the ranks, through NCCL */
   const exec_op *ops;         /* of rank 0 */
   uint32_t op_count;
   uint32_t rung_count;        /* ladder sizes in use: 0 with direct */

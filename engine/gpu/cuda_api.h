@@ -1,7 +1,7 @@
-/* cuda_api.h - our own declarations of the entry points of the CUDA driver, NVRTC, cuBLASLt and NCCL that Verbatim calls.
+/* cuda_api.h - our own declarations of the entry points of the CUDA driver, NVRTC and cuBLASLt that Verbatim calls.
  *
  * The libraries are opened at run time and their headers are not needed to build. Each list X(symbol, parameters) is the one place where
- * an entry point is named; gpu.c, jit.c, gemm_lt.c and nccl.c turn it into a table of function pointers. Every function returns a 32-bit
+ * an entry point is named; gpu.c, jit.c and gemm_lt.c turn it into a table of function pointers. Every function returns a 32-bit
  * code, 0 for success, unless it is listed separately. tests/unit/gpu/test_cuda_api.c compares everything here with the vendor's headers.
  * Handles are pointers to the vendor's own struct tags, so that the comparison is one of types. Read next: gpu.c. */
 #ifndef VERBATIM_CUDA_API_H
@@ -34,8 +34,22 @@ typedef struct cuda_launch_config { /* CUlaunchConfig */
   cuda_attribute *attributes;
   unsigned int attribute_count;
 } cuda_launch_config;
+typedef struct cuda_rows_config { /* CUDA_MEMCPY2D */
+  size_t source_x, source_y;
+  unsigned int source_type;
+  const void *source_host;
+  cuda_address source;
+  void *source_array;
+  size_t source_pitch, target_x, target_y;
+  unsigned int target_type;
+  void *target_host;
+  cuda_address target;
+  void *target_array;
+  size_t target_pitch, row_bytes, rows;
+} cuda_rows_config;
 #ifndef CUDA_API_VENDOR_TYPES /* the test replaces these with the vendor's types, whose structs have no tags */
 typedef cuda_launch_config cuda_launch;
+typedef cuda_rows_config cuda_rows;
 typedef uint64_t cuda_tensor_map; /* 16 of them, aligned to 128 bytes */
 #endif
 
@@ -65,10 +79,12 @@ typedef uint64_t cuda_tensor_map; /* 16 of them, aligned to 128 bytes */
   X(cuMemcpyHtoDAsync_v2, (cuda_address target, const void *source, size_t bytes, cuda_stream stream))          \
   X(cuMemcpyDtoHAsync_v2, (void *target, cuda_address source, size_t bytes, cuda_stream stream))                \
   X(cuMemcpyDtoDAsync_v2, (cuda_address target, cuda_address source, size_t bytes, cuda_stream stream))         \
+  X(cuMemcpy2DAsync_v2, (const cuda_rows *copy, cuda_stream stream))                                            \
   X(cuMemsetD32Async, (cuda_address target, unsigned int word, size_t words, cuda_stream stream))               \
   X(cuStreamCreate, (cuda_stream *stream, unsigned int flags))                                                  \
   X(cuStreamDestroy_v2, (cuda_stream stream))                                                                   \
   X(cuStreamSynchronize, (cuda_stream stream))                                                                  \
+  X(cuStreamQuery, (cuda_stream stream))                                                                        \
   X(cuStreamWaitEvent, (cuda_stream stream, cuda_event event, unsigned int flags))                              \
   X(cuStreamBeginCapture_v2, (cuda_stream stream, unsigned int mode))                                           \
   X(cuStreamEndCapture, (cuda_stream stream, cuda_graph *graph))                                                \
@@ -104,6 +120,7 @@ enum cuda_constant {
   CUDA_INVALID_VALUE = 1,           /* CUDA_ERROR_INVALID_VALUE                            */
   CUDA_NOT_READY = 600,             /* CUDA_ERROR_NOT_READY                                */
   CUDA_PEER_ENABLED = 704,          /* CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED              */
+  CUDA_MEMORY_DEVICE = 2,           /* CU_MEMORYTYPE_DEVICE                                */
   CUDA_HOST_PORTABLE = 1,           /* CU_MEMHOSTALLOC_PORTABLE                            */
   CUDA_SM_COUNT = 16,               /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT            */
   CUDA_L2_BYTES = 38,               /* CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE                   */
@@ -143,10 +160,6 @@ typedef struct _nvrtcProgram *nvrtc_program;
   X(nvrtcGetProgramLog, (nvrtc_program program, char *log))                                                     \
   X(nvrtcGetCUBINSize, (nvrtc_program program, size_t *bytes))                                                  \
   X(nvrtcGetCUBIN, (nvrtc_program program, char *cubin))
-
-/* === NCCL: libnccl.so.2 ==================================================================================================== */
-
-#define NCCL_API(X) X(ncclGetVersion, (int *version))
 
 /* === cuBLASLt: libcublasLt.so ============================================================================================== */
 

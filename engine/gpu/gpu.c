@@ -4,7 +4,9 @@
  * half-open one can be closed. Read next: cuda_api.h. */
 #include "gpu/gpu.h"
 #include "gpu/cuda_api.h"
+#include "base/clock.h"
 #include "base/dynlib.h"
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 #define EVENTS_MAX 256u
 #define KERNELS_MAX 1024u
 #define GRAPHS_MAX 256u
+#define TURNS_TO_ASK 256u /* of a limited wait, from one question to the next */
 #define CAPABILITY 90u
 #define DRIVER_VERSION_MIN 12040 /* cuLibraryGetKernelCount, cuKernelGetParamInfo */
 #define NO_DEVICE_HINT "use --device cpu where there is no GPU"
@@ -34,7 +37,8 @@ struct gpu {
   void *pinned;
   gpu_fault_hook *hook;
   gpu_explain_hook *explain;
-  void *hook_context, *explain_context;
+  gpu_late_hook *late;
+  void *hook_context, *explain_context, *late_context;
   cuda_stream streams[STREAMS_MAX];
   cuda_event events[EVENTS_MAX];
   cuda_library libraries[KERNELS_MAX];
@@ -84,6 +88,23 @@ void gpu_fault(gpu *self, const char *op, const char *cause) {
   char what[FAIL_TEXT_MAX];
   snprintf(what, sizeof what, "GPU fault found at %s: %s", op, cause);
   end_process(self, what);
+}
+
+/* The driver waits; or, with a limit, we ask it in turns, as it does itself unless there are fewer processors than devices. */
+static void wait_for(gpu *self, cuda_stream stream, cuda_event event, const char *op) {
+  const cuda_driver *api = &self->api;
+  const double since = self->late ? clock_seconds() : 0;
+  char cause[FAIL_TEXT_MAX];
+  unsigned int code = CUDA_NOT_READY;
+  if (!self->late) code = event ? api->cuEventSynchronize(event) : api->cuStreamSynchronize(stream);
+  for (uint32_t turn = 1; code == CUDA_NOT_READY; turn++) {
+    code = event ? api->cuEventQuery(event) : api->cuStreamQuery(stream);
+    if (code != CUDA_NOT_READY) break;
+    if (turn % TURNS_TO_ASK == 0 && self->late(self->late_context, clock_seconds() - since, cause, sizeof cause))
+      gpu_fault(self, op, cause);
+    sched_yield();
+  }
+  require(self, code, op);
 }
 
 /* === Opening and closing =================================================================================================== */
@@ -207,13 +228,17 @@ status gpu_survey_link(uint32_t from, uint32_t to, const dynlib_search *search, 
   return s;
 }
 
+void gpu_drop_graphs(gpu *self) {
+  while (self->counters.graphs > 0) self->api.cuGraphExecDestroy(self->graphs[--self->counters.graphs]);
+}
+
 /* Return codes are ignored: an object that cannot be released ends with the process. */
 void gpu_close(gpu *self) {
   if (!self) return;
   if (self->context) {
     const cuda_driver *api = &self->api;
     for (uint64_t i = 0; i < self->counters.streams; i++) api->cuStreamSynchronize(self->streams[i]);
-    for (uint64_t i = 0; i < self->counters.graphs; i++) api->cuGraphExecDestroy(self->graphs[i]);
+    gpu_drop_graphs(self);
     for (uint64_t i = 0; i < self->counters.kernels; i++) api->cuLibraryUnload(self->libraries[i]);
     for (uint64_t i = 0; i < self->counters.events; i++) api->cuEventDestroy_v2(self->events[i]);
     for (uint64_t i = 0; i < self->counters.streams; i++) api->cuStreamDestroy_v2(self->streams[i]);
@@ -250,6 +275,11 @@ void gpu_on_fault(gpu *self, gpu_fault_hook *hook, void *context) {
 void gpu_on_explain(gpu *self, gpu_explain_hook *hook, void *context) {
   self->explain = hook;
   self->explain_context = context;
+}
+
+void gpu_limit_waits(gpu *self, gpu_late_hook *hook, void *context) {
+  self->late = hook;
+  self->late_context = context;
 }
 
 status gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes) {
@@ -303,7 +333,8 @@ status gpu_peer(gpu *self, const gpu *other) {
   TRY(check(self, self->api.cuDeviceCanAccessPeer(&can, self->device, other->device), "cuDeviceCanAccessPeer"));
   if (!can)
     return FAIL(ERR_DEVICE, "GPU %u cannot use the memory of GPU %u: expected peer access (NVLink or PCIe) between all GPUs of a plan; "
-                "hint: `verbatim doctor` shows which GPUs have one", self->info.index, other->info.index);
+                "hint: `verbatim doctor` shows which GPUs have one; plan with exchange-transport: nccl, which needs none", self->info.index,
+                other->info.index);
   const unsigned int code = self->api.cuCtxEnablePeerAccess(other->context, 0);
   return code == CUDA_PEER_ENABLED ? OK : check(self, code, "cuCtxEnablePeerAccess");
 }
@@ -436,7 +467,7 @@ void gpu_graph_drop(gpu *self, gpu_graph *graph) {
 /* === Work ================================================================================================================== */
 
 static void finish(gpu *self, gpu_stream *stream, const char *op) {
-  if (self->serial && !self->capturing) require(self, self->api.cuStreamSynchronize((cuda_stream)stream), op);
+  if (self->serial && !self->capturing) wait_for(self, (cuda_stream)stream, NULL, op);
 }
 
 void gpu_tensor(gpu *self, const tensor_shape *shape, const char *op, tensor_map *out) {
@@ -495,6 +526,16 @@ void gpu_copy(gpu *self, gpu_stream *stream, uint64_t target, uint64_t source, s
   finish(self, stream, "a copy");
 }
 
+void gpu_copy_rows(gpu *self, gpu_stream *stream, const gpu_rows *copy) {
+  const cuda_rows_config config = {.source_type = CUDA_MEMORY_DEVICE, .source = copy->source, .source_pitch = copy->source_pitch,
+                                   .target_type = CUDA_MEMORY_DEVICE, .target = copy->target, .target_pitch = copy->target_pitch,
+                                   .row_bytes = copy->row_bytes, .rows = copy->rows};
+  if (copy->row_bytes == 0 || copy->rows == 0) return;
+  require(self, self->api.cuMemcpy2DAsync_v2(&config, (cuda_stream)stream), "a copy of rows");
+  self->counters.copies++;
+  finish(self, stream, "a copy of rows");
+}
+
 void gpu_fill32(gpu *self, gpu_stream *stream, uint64_t target, uint32_t word, uint64_t words) {
   ASSERT(target % 4 == 0);
   if (words == 0) return;
@@ -511,13 +552,9 @@ void gpu_wait(gpu *self, gpu_stream *stream, gpu_event *event) {
   require(self, self->api.cuStreamWaitEvent((cuda_stream)stream, (cuda_event)event, 0), "a stream's wait");
 }
 
-void gpu_sync(gpu *self, gpu_stream *stream, const char *op) {
-  require(self, self->api.cuStreamSynchronize((cuda_stream)stream), op);
-}
+void gpu_sync(gpu *self, gpu_stream *stream, const char *op) { wait_for(self, (cuda_stream)stream, NULL, op); }
 
-void gpu_event_sync(gpu *self, gpu_event *event, const char *op) {
-  require(self, self->api.cuEventSynchronize((cuda_event)event), op);
-}
+void gpu_event_sync(gpu *self, gpu_event *event, const char *op) { wait_for(self, NULL, (cuda_event)event, op); }
 
 bool gpu_event_done(gpu *self, gpu_event *event, const char *op) {
   unsigned int code = self->api.cuEventQuery((cuda_event)event);

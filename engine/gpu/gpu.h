@@ -96,6 +96,10 @@ typedef void gpu_explain_hook(void *context, char *text, size_t text_bytes);
 void gpu_on_explain(gpu *self, gpu_explain_hook *hook, void *context);
 /* Ends the process as a device fault does, for a library that works on the device and failed at op. */
 _Noreturn void gpu_fault(gpu *self, const char *op, const char *cause);
+/* Called during a wait of the host that lasts, again and again: true ends the process as a device fault does, and text is the cause. */
+typedef bool gpu_late_hook(void *context, double waited_s, char *text, size_t text_bytes);
+/* From here on the waits of the host ask this hook, for work that may never end and that nothing on the device bounds. */
+void gpu_limit_waits(gpu *self, gpu_late_hook *hook, void *context);
 /* serial: the host waits after every launch, so that a fault names its op. Not inside a capture. */
 void gpu_set_serial(gpu *self, bool serial);
 void gpu_freeze(gpu *self);
@@ -125,9 +129,14 @@ status gpu_kernel_load(gpu *self, const gpu_kernel_config *config, gpu_kernel *o
 status gpu_capture_begin(gpu *self, gpu_stream *stream);
 status gpu_capture_end(gpu *self, gpu_stream *stream, gpu_graph **out);
 void gpu_graph_drop(gpu *self, gpu_graph *graph); /* [start-up] the most recently created graph, while it is not running */
+void gpu_drop_graphs(gpu *self); /* all of them, before gpu_close: for a library that waits for the end of what it has put in graphs */
 
 /* Makes the driver's description of a matrix. op: its purpose, for the message if the driver refuses it (a fault). */
 void gpu_tensor(gpu *self, const tensor_shape *shape, const char *op, tensor_map *out);
+
+typedef struct gpu_rows { /* of row_bytes, pitches apart */
+  uint64_t target, target_pitch, source, source_pitch, row_bytes, rows;
+} gpu_rows;
 
 /* Work. Host memory of copies is the pinned block (other memory works but makes the copy wait). */
 void gpu_launch(gpu *self, gpu_stream *stream, const gpu_work *work);
@@ -135,6 +144,7 @@ void gpu_graph_launch(gpu *self, gpu_stream *stream, gpu_graph *graph, const cha
 void gpu_upload(gpu *self, gpu_stream *stream, uint64_t target, const void *source, size_t bytes);
 void gpu_download(gpu *self, gpu_stream *stream, void *target, uint64_t source, size_t bytes);
 void gpu_copy(gpu *self, gpu_stream *stream, uint64_t target, uint64_t source, size_t bytes); /* device to device */
+void gpu_copy_rows(gpu *self, gpu_stream *stream, const gpu_rows *copy); /* device to device; rows do not overlap */
 void gpu_fill32(gpu *self, gpu_stream *stream, uint64_t target, uint32_t word, uint64_t words); /* target: multiple of 4 */
 void gpu_record(gpu *self, gpu_stream *stream, gpu_event *event);
 void gpu_wait(gpu *self, gpu_stream *stream, gpu_event *event); /* the stream waits; the host does not */

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include "kernels_src/abi.h"
 #include "base/limits.h"
+#include "plan/format_limits.h"
 #include "plan/format_quant.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes, chosen so that a text-mode transfer damages them */
@@ -59,31 +60,6 @@ typedef struct plan_model { /* the parts of config.json that the engine needs */
   float inv_freq[ROPE_DIM_MAX / 2];
 } plan_model;
 
-enum plan_parity {
-  PARITY_STRICT = 0,      /* all attention in the absorbed form                    */
-  PARITY_FAST_PREFILL = 1 /* prompt tokens attend in the expanded form: other bits */
-};
-
-/* Where guesses of next tokens come from. NGRAM: what followed the newest tokens where they occurred before. */
-enum plan_speculation { SPECULATION_OFF = 0, SPECULATION_NGRAM = 1 };
-typedef struct plan_limits {
-  uint32_t max_seqs;         /* sequences active at once: slots, block-table rows */
-  uint32_t max_batch_tokens; /* token rows of a step                              */
-  uint32_t max_len;          /* tokens of a sequence, prompt and output           */
-  uint32_t max_logit_rows;   /* logits rows of a step, >= max_seqs                */
-  uint32_t kv_pages;         /* pages of 64 tokens, shared by all sequences       */
-  uint32_t pages_per_seq;    /* block_table_stride = ceil(max_len / 64)           */
-  uint32_t chunk_tokens, group_chunks; /* S and G of the attention: part of the numerics id */
-  uint32_t attn_tile_tokens; /* most tokens of one attn_tile                      */
-  uint32_t split_rows_max;   /* steps of up to this many token rows split the context */
-  uint32_t parity;           /* enum plan_parity                                  */
-  uint32_t expand_pages;     /* pages of prompts' contexts in a workspace: see plan/format_widen.h; 0: none */
-  uint32_t ranks;            /* devices that share the work, 1 .. RANKS_MAX; a divisor of the heads */
-  uint32_t speculation;      /* enum plan_speculation */
-  uint32_t draft_tokens;     /* most guesses of a sequence in a step, 0 .. DRAFT_TOKENS_MAX; 0 with SPECULATION_OFF */
-  uint32_t match_min, match_max, pad; /* NGRAM: tokens that must have occurred before, and most that are compared */
-} plan_limits;
-
 typedef struct plan_io { /* byte offsets of the host's inputs and outputs, from the start of the named region */
   uint64_t step;        /* STEP: step_in [STEP_PARTS]                  */
   uint64_t token;       /* STEP: i32 [max_batch_tokens]                */
@@ -108,7 +84,7 @@ typedef struct plan_io { /* byte offsets of the host's inputs and outputs, from 
   uint64_t meetings;    /* STATE: u32 [ATTN_MEETINGS] grid barriers, initially zero; 0 if no attention splits a token over CTAs */
   uint64_t ranks;       /* STATE: exchange_ranks; this and the next two: with several ranks, else 0 */
   uint64_t exchange;    /* STATE: u32 [EXCHANGE_STATE_WORDS], initially zero */
-  uint64_t inbox;       /* STATE: EXCHANGE_INBOX_BYTES, initially zero; written by the other ranks */
+  uint64_t inbox;       /* STATE: EXCHANGE_INBOX_BYTES, initially zero; written by the other ranks; 0 with NCCL */
   uint64_t rank_x;      /* RESULT: u64 [max_batch_tokens] digests of x, the same on all ranks; with several ranks, else 0 */
   uint64_t rank_head;   /* RESULT: u64 [max_logit_rows] of the head's input, as rank_x */
 } plan_io;

@@ -188,6 +188,7 @@ static status check_speculation(const plan_limits *l) {
 
 static status check_limits(const plan_limits *l) {
   TRY(check_range("ranks", l->ranks, 1, RANKS_MAX));
+  TRY(check_range("transport", l->transport, TRANSPORT_PEER, l->ranks > 1 ? TRANSPORT_NCCL : TRANSPORT_PEER));
   TRY(check_range("max_seqs", l->max_seqs, 1, SEQS_MAX));
   TRY(check_range("max_batch_tokens", l->max_batch_tokens, 1, BATCH_TOKENS_MAX));
   TRY(check_range("max_len", l->max_len, 2, LENGTH_MAX));
@@ -254,7 +255,7 @@ static status check_io(const check *c) {
     {"exchange", io->exchange, l->ranks > 1 ? 4ull * EXCHANGE_STATE_WORDS : 0, REGION_STATE},
     {"rank_x", io->rank_x, l->ranks > 1 ? 8ull * l->max_batch_tokens : 0, REGION_RESULT},
     {"rank_head", io->rank_head, l->ranks > 1 ? 8ull * l->max_logit_rows : 0, REGION_RESULT},
-    {"inbox", io->inbox, l->ranks > 1 ? EXCHANGE_INBOX_BYTES(l->ranks) : 0, REGION_STATE},
+    {"inbox", io->inbox, l->ranks > 1 && l->transport == TRANSPORT_PEER ? EXCHANGE_INBOX_BYTES(l->ranks) : 0, REGION_STATE},
   };
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
     uint64_t room = c->view->regions[parts[i].region].bytes;

@@ -48,6 +48,7 @@ status check_values_header(const plan_header *h) {
   TRY(in_range("heads", m->heads, 1, HEADS_MAX));
   TRY(in_range("ranks", l->ranks, 1, RANKS_MAX));
   TRY(in_range("heads % ranks", m->heads % l->ranks, 0, 0));
+  TRY(in_range("transport", l->transport, TRANSPORT_PEER, l->ranks > 1 ? TRANSPORT_NCCL : TRANSPORT_PEER));
   TRY(in_range("kv_lora_rank", m->kv_lora_rank, 1, KV_LORA_RANK_MAX));
   TRY(in_range("rope_dim", m->rope_dim, 2, ROPE_DIM_MAX));
   TRY(in_range("rope_half_split", m->rope_half_split, 0, 1));

@@ -19,12 +19,23 @@ static void describe_tables(writer *w, const exchange_args *a, bool is_write) {
   }
 }
 
+/* What NCCL gathers, before it is put in its places: as much as all of y. */
+static void describe_inbox(writer *w, const exchange_args *a) {
+  uint64_t row_bytes = 0;
+  describe_own(w, FIELD(exchange, inbox), true, EXCHANGE_INBOX_BYTES((uint64_t)a->count));
+  if (w->l->transport == TRANSPORT_PEER) return;
+  for (size_t t = 0; t < EXCHANGE_TABLES; t++) row_bytes = plus(row_bytes, times(times(a->part_bytes[t], a->rows_mul[t]), a->count));
+  check_access *inbox = &w->out[w->count - 1];
+  inbox->region = REGION_WORK;
+  inbox->row_stride = inbox->run_bytes = times(rows_of(w, a->rows_kind), row_bytes);
+}
+
 static void describe(writer *w, const void *args) {
   const exchange_args *a = args;
   describe_own(w, FIELD(exchange, ranks), false, sizeof(exchange_ranks));
   describe_tables(w, a, false);
   describe_tables(w, a, true);
-  describe_own(w, FIELD(exchange, inbox), true, EXCHANGE_INBOX_BYTES((uint64_t)a->count));
+  describe_inbox(w, a);
   describe_own(w, FIELD(exchange, state), true, EXCHANGE_STATE_WORDS * 4);
 }
 

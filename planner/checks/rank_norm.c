@@ -23,6 +23,7 @@ static status values(const reader *r, const void *args) {
   SAME_REAL(delta_scale, r->m->residual_scale);
   SAME_REAL(y_scale, 1);
   SAME(count, r->l->ranks);
+  TRY(same(r, "a norm that exchanges through NCCL", r->l->transport, TRANSPORT_PEER));
   TRY(in_range("nth of an exchange", a->nth, 0, EXCHANGE_PER_STEP_MAX - 1));
   TRY(same(r, "part % 4", a->part % 4, 0));
   TRY(same(r, "columns of all ranks", times(a->part, a->count), a->dim));

@@ -98,6 +98,7 @@ static void a_rank_is_measured(void **state) {
                 "s['experts gate_up exchange', 70, 3] == 192\"");
   expect(0, "", "j two.json \"t = [x for x in o if x['cost']['sent_bytes']]; assert len(t) >= 12 and all(abs(x['floor_us'] * 1e4 / "
                 "x['cost']['sent_bytes'] - 1) < 1e-3 for x in t) and {x['kernel'] for x in t} == {'exchange', 'rank_norm'}\"");
+  expect(0, "", "! grep -qi nccl table && j two.json \"assert all(x['nccl_us'] is None for x in o) and d['device']['nccl_version'] == 0\"");
   expect(0, "", "j two.json \"assert [x['cost']['weight_bytes'] for x in o if x['op'] == 'lm_head'] == [384 * 192 * 2]\"");
   expect(0, "", "j two.json \"s = [x for x in d['decode'] if x['batch'] == 1][0]; e = [x for x in o if x['rows'] == 1]; "
                 "t = sum(x['us'] * x['instances'] for x in e if x['cost']['sent_bytes']); assert abs(s['exchanges_us'] / t - 1) < 1e-3 "

@@ -89,12 +89,17 @@ static void make_model(const structure *s, e2e_model *model) {
   changed_make_model(model, s->config, s->changes, deploy);
 }
 
-static void plan_for(const structure *s, const e2e_model *model, uint32_t ranks, char path[E2E_PATH_MAX]) {
+/* more: further lines of the deployment. */
+static void plan_with(const structure *s, const e2e_model *model, uint32_t ranks, const char *more, char path[E2E_PATH_MAX]) {
   char name[32], deploy[512];
-  snprintf(name, sizeof name, "ranks-%u.plan", ranks);
-  snprintf(deploy, sizeof deploy, "%s%schunk_tokens: %u\nmax-num-batched-tokens: %u\ntensor-parallel-size: %u\n", LIMITS, s->deploy,
-           s->chunk_tokens, s->batch_tokens, ranks);
+  snprintf(name, sizeof name, "ranks-%u%s.plan", ranks, *more ? "-other" : "");
+  snprintf(deploy, sizeof deploy, "%s%schunk_tokens: %u\nmax-num-batched-tokens: %u\ntensor-parallel-size: %u\n%s", LIMITS, s->deploy,
+           s->chunk_tokens, s->batch_tokens, ranks, more);
   e2e_make_plan(model, name, deploy, path);
+}
+
+static void plan_for(const structure *s, const e2e_model *model, uint32_t ranks, char path[E2E_PATH_MAX]) {
+  plan_with(s, model, ranks, "", path);
 }
 
 static void count_points(const e2e_model *model) {
@@ -145,6 +150,25 @@ CASE(lists_of_one_chunk, ONE_CHUNK, false)
 CASE(shared_lists, SHARED_LISTS, true)
 CASE(fp8, FP8, true)
 CASE(fp8_cache, FP8_CACHE, true)
+
+/* The plan that has no rank_norm and other buffers; the CPU runs it without NCCL. */
+static void the_transport_changes_nothing(void **state) {
+  (void)state;
+  static const structure *const structures[] = {&V3_MANY, &FP8};
+  for (size_t i = 0; i < ARRAY_LEN(structures); i++) {
+    const structure *s = structures[i];
+    e2e_model model = {0};
+    char path[E2E_PATH_MAX];
+    make_model(s, &model);
+    count_points(&model);
+    const outcome one = run(&model, model.plan_path, true);
+    plan_with(s, &model, 2, "exchange-transport: nccl\n", path);
+    const outcome nccl = run(&model, path, true);
+    assert_memory_equal(&nccl.receipt, &one.receipt, sizeof one.receipt);
+    assert_true(one.trace != 0 && nccl.trace == one.trace);
+    e2e_remove(&model);
+  }
+}
 
 /* === Controls ============================================================================================================= */
 
@@ -285,6 +309,7 @@ int main(int argc, char **argv) {
     cmocka_unit_test(fast_prefill_traced), cmocka_unit_test(dense), cmocka_unit_test(tied_head), cmocka_unit_test(glm),
     cmocka_unit_test(mistral), cmocka_unit_test(lists), cmocka_unit_test(lists_fp8), cmocka_unit_test(lists_of_one_chunk),
     cmocka_unit_test(shared_lists), cmocka_unit_test(fp8), cmocka_unit_test(fp8_cache),
+    cmocka_unit_test(the_transport_changes_nothing),
     cmocka_unit_test(a_wrong_exchange_is_found_at_the_start), cmocka_unit_test(a_rank_with_other_bits_is_found),
     cmocka_unit_test(one_bit_of_a_link_is_found),
   };

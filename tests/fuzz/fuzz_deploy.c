@@ -31,6 +31,7 @@ static void check_values(const deploy_config *c) {
   ASSERT(c->expand_tokens % PAGE_TOKENS == 0);
   ASSERT(c->parity == PARITY_STRICT || c->parity == PARITY_FAST_PREFILL);
   ASSERT((c->chunk_tokens & (c->chunk_tokens - 1)) == 0 && (c->group_chunks & (c->group_chunks - 1)) == 0);
+  ASSERT(c->transport == TRANSPORT_PEER || c->transport == TRANSPORT_NCCL);
   ASSERT(c->kv_dtype <= DEPLOY_KV_FP8_DS_MLA && c->kv_scales_f32 <= 1);
   ASSERT(c->latent_eps_of_config <= 1 && c->ladder_count <= LADDER_MAX);
   ASSERT(!c->kv_pages || !c->kv_memory_bytes);
@@ -58,6 +59,7 @@ static size_t write_config(const deploy_config *c, char *text) {
   used = put(text, used, "speculative-config.num_speculative_tokens", c->draft_tokens);
   used = put(text, used, "speculative-config.prompt-lookup-min", c->match_min);
   used = put(text, used, "speculative-config.prompt-lookup-max", c->match_max);
+  if (c->transport == TRANSPORT_NCCL) used += (size_t)sprintf(text + used, "exchange-transport: nccl\n");
   if (c->parity == PARITY_FAST_PREFILL) used += (size_t)sprintf(text + used, "parity: fast-prefill\n");
   if (c->memory_ppm) used += (size_t)sprintf(text + used, "gpu-memory-utilization: %u.%06u\n", c->memory_ppm / 1000000,
                                              c->memory_ppm % 1000000);

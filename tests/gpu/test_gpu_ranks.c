@@ -15,6 +15,7 @@
 #include "engine/base/clock.h"
 #include "engine/cli/cli.h"
 #include "engine/gpu/gpu.h"
+#include "engine/gpu/nccl.h"
 #include "kernels_src/abi.h"
 #include "tests/e2e/changed.h"
 #include "tests/e2e/e2e.h"
@@ -44,6 +45,8 @@ static const structure V2LITE = {"small-v2lite.json", "{" HEADS(8) ", \"hidden_s
 static const structure LISTS = {"small-v32.json", "{" HEADS(8) "}", 64};
 static const structure FP8 = {"small-v3-fp8.json",
   "{" HEADS(8) ", \"hidden_size\": 1024, \"intermediate_size\": 2048, \"moe_intermediate_size\": 1024}", 64};
+
+#define NCCL "exchange-transport: nccl\n"
 
 static e2e_requests requests;
 static uint32_t gpus;
@@ -193,11 +196,16 @@ static void make_model(const structure *s, e2e_model *model) {
   changed_make_model(model, s->config, s->changes, deploy);
 }
 
-static void plan_for(const structure *s, const e2e_model *model, uint32_t ranks, char path[E2E_PATH_MAX]) {
+/* transport: "" or NCCL. */
+static void plan_with(const structure *s, const e2e_model *model, uint32_t ranks, const char *transport, char path[E2E_PATH_MAX]) {
   char name[32], deploy[512];
-  snprintf(name, sizeof name, "ranks-%u.plan", ranks);
-  snprintf(deploy, sizeof deploy, "%schunk_tokens: %u\ntensor-parallel-size: %u\n", LIMITS, s->chunk_tokens, ranks);
+  snprintf(name, sizeof name, "ranks-%u%s.plan", ranks, *transport ? "-nccl" : "");
+  snprintf(deploy, sizeof deploy, "%schunk_tokens: %u\ntensor-parallel-size: %u\n%s", LIMITS, s->chunk_tokens, ranks, transport);
   e2e_make_plan(model, name, deploy, path);
+}
+
+static void plan_for(const structure *s, const e2e_model *model, uint32_t ranks, char path[E2E_PATH_MAX]) {
+  plan_with(s, model, ranks, "", path);
 }
 
 static verbatim_config config_for(const e2e_model *model, const char *plan_path, int device) {
@@ -236,24 +244,54 @@ static run_list ways_to_run(const e2e_model *model, const char *plan_path, uint3
   return runs;
 }
 
-static void check(const structure *s) {
+static void check(const structure *s, const char *transport) {
   e2e_model model = {0};
   char path[E2E_PATH_MAX];
   make_model(s, &model);
   const digest on_cpu = reference_for(&model, VERBATIM_DEVICE_CPU), on_one = reference_for(&model, 0);
   assert_memory_equal(&on_one, &on_cpu, sizeof on_cpu);
   for (uint32_t ranks = 2; ranks <= gpus && ranks <= 8; ranks *= 2) {
-    plan_for(s, &model, ranks, path);
+    plan_with(s, &model, ranks, transport, path);
     const run_list runs = ways_to_run(&model, path, ranks);
     check_runs(s->config, ranks, &runs, &on_cpu);
   }
   e2e_remove(&model);
 }
 
-static void experts(void **state) { (void)state, check(&V3); }
-static void no_query_rank(void **state) { (void)state, check(&V2LITE); }
-static void lists(void **state) { (void)state, check(&LISTS); }
-static void fp8(void **state) { (void)state, check(&FP8); }
+static void experts(void **state) { (void)state, check(&V3, ""); }
+static void no_query_rank(void **state) { (void)state, check(&V2LITE, ""); }
+static void lists(void **state) { (void)state, check(&LISTS, ""); }
+static void fp8(void **state) { (void)state, check(&FP8, ""); }
+
+/* === Through NCCL =========================================================================================================== */
+
+static void find_nccl(const void *context) {
+  char path[DYNLIB_PATH_MAX];
+  uint32_t version = 0;
+  (void)context;
+  if (nccl_find(NULL, path, &version) == OK) return;
+  fprintf(stderr, "%s\n", fail_text());
+  _exit(REFUSED_CODE);
+}
+
+static void skip_without_nccl(void) {
+  char text[TEXT_MAX];
+  if (in_child(find_nccl, NULL, text) == 0) return;
+  print_message("SKIPPED: %s", text);
+  skip();
+}
+
+static void experts_through_nccl(void **state) {
+  (void)state;
+  skip_without_nccl();
+  check(&V3, NCCL);
+}
+
+static void fp8_through_nccl(void **state) {
+  (void)state;
+  skip_without_nccl();
+  check(&FP8, NCCL);
+}
 
 /* === Ranks that fail ======================================================================================================== */
 
@@ -370,6 +408,22 @@ static void a_rank_with_another_bit_is_found(void **state) {
   assert_true(verified >= 1 && verified < 6);
 }
 
+/* NCCL does not end a wait; the host does, and knows neither the op nor the rank. */
+static void a_rank_that_stops_is_found_through_nccl(void **state) {
+  (void)state;
+  char path[E2E_PATH_MAX], text[TEXT_MAX], peer_path[E2E_PATH_MAX];
+  skip_without_nccl();
+  memcpy(peer_path, plan_path, sizeof peer_path);
+  plan_with(&V3, &model, most_ranks, NCCL, plan_path);
+  receipt_path_of(path);
+  const double took = run_into(TROUBLE_STOP, &(command){path, NULL}, text) - board->struck_at;
+  memcpy(plan_path, peer_path, sizeof plan_path);
+  if (!strstr(text, "which exchange through NCCL ") || !strstr(text, "has not ended after 2 s")) fail_msg("%s", text);
+  if (took < TIMEOUT_S * 0.9 || took > TIMEOUT_S + END_S) fail_msg("the process ended after %.2f s", took);
+  const uint32_t verified = verified_of(path);
+  assert_true(verified >= 1 && verified < 6);
+}
+
 /* === GPUs that cannot be ranks ============================================================================================== */
 
 static void too_few_gpus_are_refused(void **state) {
@@ -399,7 +453,9 @@ int main(int argc, char **argv) {
   char text[TEXT_MAX];
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(experts), cmocka_unit_test(no_query_rank), cmocka_unit_test(lists), cmocka_unit_test(fp8),
-    cmocka_unit_test(a_late_rank_changes_nothing), cmocka_unit_test(a_rank_that_stops_is_named_in_time),
+    cmocka_unit_test(experts_through_nccl), cmocka_unit_test(fp8_through_nccl),
+    cmocka_unit_test(a_rank_that_stops_is_found_through_nccl), cmocka_unit_test(a_late_rank_changes_nothing),
+    cmocka_unit_test(a_rank_that_stops_is_named_in_time),
     cmocka_unit_test(a_rank_with_another_bit_is_found), cmocka_unit_test(too_few_gpus_are_refused),
     cmocka_unit_test(unlike_gpus_are_refused),
   };

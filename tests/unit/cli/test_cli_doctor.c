@@ -516,6 +516,30 @@ static void a_plan_needs_its_gpus(void **state) {
   expect("plan's memory", CLI_DOCTOR_OK, "of the CPU");
 }
 
+/* Exchanges through NCCL: then the GPUs need not reach each other, and nothing is copied between them here. */
+static void a_plan_of_nccl_needs_it(void **state) {
+  (void)state;
+  fixture_bytes plan = fixture_plan("tests/tiny/config.json", "{max-num-seqs: 2, max-model-len: 128, kv-pages: 4, "
+                                    "tensor-parallel-size: 2, exchange-transport: nccl}", NULL);
+  FILE *file = fopen(at("nccl"), "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(plan.bytes, 1, plan.count, file), plan.count);
+  assert_int_equal(fclose(file), 0);
+  free(plan.bytes);
+  for (int missing = 0; missing < 2; missing++) {
+    reset(NULL);
+    world.count = 2;
+    world.links = ERR_DEVICE;
+    world.nccl = missing ? ERR_DEVICE : OK;
+    machine.device = 0;
+    cli_doctor_machine_check_gpu(&report, &machine);
+    cli_doctor_model_check_plan(&report, &machine, at("nccl"), NULL);
+    expect("plan's gpus", missing ? CLI_DOCTOR_PROBLEM : CLI_DOCTOR_OK,
+           missing ? "no NCCL" : "GPUs 0 to 1 of 2; exchanges through NCCL 2.28.9");
+    assert_null(cli_doctor_report_find(&report, "plan's links"));
+  }
+}
+
 static void pins_need_their_library(void **state) {
   (void)state;
   static const char pinned[] =
@@ -553,6 +577,7 @@ int main(void) {
       cmocka_unit_test_setup(faults_of_a_plan_are_found, reset),
       cmocka_unit_test_setup(every_gpu_says_whom_it_reaches, reset),
       cmocka_unit_test_setup(a_plan_needs_its_gpus, reset),
+      cmocka_unit_test_setup(a_plan_of_nccl_needs_it, reset),
       cmocka_unit_test_setup(pins_need_their_library, reset),
   };
   return cmocka_run_group_tests(tests, make_files, remove_files);

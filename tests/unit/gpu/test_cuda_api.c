@@ -21,10 +21,12 @@ typedef cublasLtMatmulPreference_t lt_preference;
 typedef cublasLtMatmulAlgo_t lt_algo;
 typedef cublasLtMatmulHeuristicResult_t lt_result;
 typedef CUlaunchConfig cuda_launch;
+typedef CUDA_MEMCPY2D cuda_rows;
 typedef CUtensorMap cuda_tensor_map;
 #endif
 #endif
 #include "engine/gpu/cuda_api.h"
+#include "engine/gpu/nccl_api.h"
 #include "engine/base/dynlib.h"
 
 #ifdef HAVE_HEADERS
@@ -36,6 +38,10 @@ CUDA_DRIVER_API(SAME_TYPE)
 #if __has_include(<nccl.h>)
 #include <nccl.h>
 NCCL_API(SAME_TYPE)
+_Static_assert(__builtin_types_compatible_p(__typeof__(&ncclGetErrorString), nccl_error *), "ncclGetErrorString");
+_Static_assert(__builtin_types_compatible_p(__typeof__(&ncclGetLastError), nccl_last_error *), "ncclGetLastError");
+_Static_assert((int)NCCL_OK == (int)ncclSuccess && (int)NCCL_IN_PROGRESS == (int)ncclInProgress && (int)NCCL_BYTES == (int)ncclUint8,
+               "constants of NCCL");
 #endif
 #endif
 NVRTC_API(SAME_TYPE)
@@ -66,6 +72,18 @@ _Static_assert(offsetof(CUlaunchConfig, numAttrs) == offsetof(cuda_launch_config
 _Static_assert(sizeof(CUlaunchAttribute) == sizeof(cuda_attribute), "attribute");
 _Static_assert(offsetof(CUlaunchAttribute, value) == offsetof(cuda_attribute, value), "value");
 _Static_assert(sizeof(CUtensorMap) == 128, "tensor map");
+#define SAME_ROWS(theirs, ours) _Static_assert(offsetof(CUDA_MEMCPY2D, theirs) == offsetof(cuda_rows_config, ours), #ours);
+SAME_ROWS(srcXInBytes, source_x)
+SAME_ROWS(srcMemoryType, source_type)
+SAME_ROWS(srcDevice, source)
+SAME_ROWS(srcPitch, source_pitch)
+SAME_ROWS(dstXInBytes, target_x)
+SAME_ROWS(dstMemoryType, target_type)
+SAME_ROWS(dstDevice, target)
+SAME_ROWS(dstPitch, target_pitch)
+SAME_ROWS(WidthInBytes, row_bytes)
+SAME_ROWS(Height, rows)
+_Static_assert(sizeof(CUDA_MEMCPY2D) == sizeof(cuda_rows_config), "rows");
 
 typedef struct constant {
   const char *name;
@@ -77,6 +95,7 @@ static const constant constants[] = {
     CONSTANT(CUDA_OK, CUDA_SUCCESS),
     CONSTANT(CUDA_INVALID_VALUE, CUDA_ERROR_INVALID_VALUE),
     CONSTANT(CUDA_NOT_READY, CUDA_ERROR_NOT_READY),
+    CONSTANT(CUDA_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE),
     CONSTANT(CUDA_SM_COUNT, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
     CONSTANT(CUDA_L2_BYTES, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
     CONSTANT(CUDA_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),

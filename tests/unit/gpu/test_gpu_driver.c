@@ -22,13 +22,14 @@ typedef struct fake_state {
   int uploads;
   int unbound;        /* calls that need our context, on a thread where it is not current */
   size_t used;        /* bytes of device memory */
+  int pending;        /* queries that find work unfinished; waits of the driver do not end then */
   int links[9];       /* from a device to another: 0 none, else 1 + its rank; those of rank 0 have atomics */
   const char *kernel_name;
 } fake_state;
 
 #define STATE_TEXT                                                                                                  \
   "struct fake_state { int version, devices, major, minor, kernels, args_bytes, arg_count, local_bytes, threads_max;\n" \
-  "  int calls, fail_at, alive, uploads, unbound; size_t used; int links[9]; const char *kernel_name; };\n"
+  "  int calls, fail_at, alive, uploads, unbound; size_t used; int pending; int links[9]; const char *kernel_name; };\n"
 #define DEFAULT_TEXT(symbol, parameters) "__attribute__((weak)) unsigned int " #symbol #parameters " { WORK; return 0; }\n",
 #define MAKE(symbol, parameters, out) "unsigned int " symbol parameters " { WORK; fake.alive++; *" out " = (void *)64; return 0; }\n"
 #define FREE(symbol, parameters) "unsigned int " symbol parameters " { BOUND; fake.alive--; return 0; }\n"
@@ -37,7 +38,8 @@ typedef struct fake_state {
 static const char prelude[] =
     "#include <stddef.h>\n#include <stdlib.h>\n#include <string.h>\n" STATE_TEXT "extern struct fake_state fake;\n"
     "typedef void *cuda_context, *cuda_stream, *cuda_event, *cuda_library, *cuda_kernel, *cuda_function, *cuda_graph, *cuda_graph_exec;\n"
-    "#include <stdint.h>\ntypedef unsigned long long cuda_address;\ntypedef uint64_t cuda_tensor_map;\ntypedef void cuda_launch;\n"
+    "#include <stdint.h>\ntypedef unsigned long long cuda_address;\ntypedef uint64_t cuda_tensor_map;\n"
+    "typedef void cuda_launch, cuda_rows;\n"
     "extern __thread void *contexts[8]; extern __thread int depth;\n"
     "#define CALL do { if (++fake.calls == fake.fail_at) return 719; } while (0)\n"
     "#define BOUND (fake.unbound += contexts[depth] != (void *)64)\n"
@@ -82,7 +84,11 @@ static const char *const behaviour[] = {
     MAKE("cuEventCreate", "(cuda_event *e, unsigned int f)", "e") FREE("cuEventDestroy_v2", "(cuda_event e)")
     MAKE("cuLibraryLoadData", "(cuda_library *l, const void *c, unsigned *a, void **b, unsigned d, unsigned *e, void **f, unsigned g)", "l")
     FREE("cuLibraryUnload", "(cuda_library l)") MAKE("cuStreamEndCapture", "(cuda_stream s, cuda_graph *g)", "g")
-    FREE("cuGraphDestroy", "(cuda_graph g)") FREE("cuMemFree_v2", "(cuda_address a)")
+    FREE("cuGraphDestroy", "(cuda_graph g)")
+    "unsigned int cuStreamQuery(cuda_stream s) { WORK; return fake.pending && fake.pending-- ? 600 : 0; }\n"
+    "unsigned int cuEventQuery(cuda_event e) { WORK; return fake.pending && fake.pending-- ? 600 : 0; }\n"
+    "unsigned int cuStreamSynchronize(cuda_stream s) { WORK; return fake.pending ? 719 : 0; }\n"
+    "unsigned int cuEventSynchronize(cuda_event e) { WORK; return fake.pending ? 719 : 0; }\n" FREE("cuMemFree_v2", "(cuda_address a)")
     MAKE("cuGraphInstantiateWithFlags", "(cuda_graph_exec *e, cuda_graph g, unsigned long long f)", "e")
     FREE("cuGraphExecDestroy", "(cuda_graph_exec e)"), NULL};
 
@@ -415,6 +421,49 @@ static void a_fault_calls_the_hook_once_and_exits(void **state) {
   assert_non_null(strstr(text, "GPU fault found at layer 3 o_proj: FAKE_FAILURE (a failure)"));
 }
 
+typedef struct patience {
+  int asked, most; /* questions, and the last one that is answered with false */
+} patience;
+
+static bool is_late(void *context, double waited_s, char *text, size_t text_bytes) {
+  patience *p = context;
+  if (waited_s < 0 || ++p->asked <= p->most) return false;
+  snprintf(text, text_bytes, "it does not end");
+  return true;
+}
+
+/* In a child: waits for what is unfinished at so many queries. Returns the exit code, 0 if the wait ended. */
+static int wait_in_child(int pending, int most, bool of_event) {
+  int code = -1;
+  const pid_t child = fork();
+  if (child == 0) {
+    gpu *device = NULL;
+    gpu_stream *stream = NULL;
+    gpu_event *event = NULL;
+    patience p = {0, most};
+    if (!freopen("/dev/null", "w", stderr) || gpu_open(0, &search, &device) != OK || gpu_stream_open(device, &stream) != OK ||
+        gpu_event_open(device, false, &event) != OK)
+      _exit(96);
+    if (most >= 0) gpu_limit_waits(device, is_late, &p);
+    fake->pending = pending;
+    if (of_event) gpu_event_sync(device, event, "step");
+    else gpu_sync(device, stream, "step");
+    _exit(p.asked > 0 ? 0 : 94);
+  }
+  assert_int_equal(waitpid(child, &code, 0), child);
+  return WEXITSTATUS(code);
+}
+
+static void a_limited_wait_ends(void **state) {
+  (void)state;
+  for (int of_event = 0; of_event < 2; of_event++) {
+    assert_int_equal(wait_in_child(2000, 1000, of_event), 0);          /* with the work */
+    assert_int_equal(wait_in_child(1 << 30, 5, of_event), fail_exit_code(ERR_DEVICE)); /* or by the hook */
+    assert_int_equal(wait_in_child(0, 1000, of_event), 94);            /* no question where nothing is waited for */
+    assert_int_equal(wait_in_child(1, -1, of_event), fail_exit_code(ERR_DEVICE)); /* without a limit the driver waits */
+  }
+}
+
 static jmp_buf out_of_the_fault;
 static uint32_t hook_calls;
 
@@ -468,6 +517,7 @@ int main(void) {
       cmocka_unit_test_setup(a_hook_may_jump_out, reset),
       cmocka_unit_test_setup(a_fault_calls_the_hook_once_and_exits, reset),
       cmocka_unit_test_setup(a_failing_library_is_a_fault_too, reset),
+      cmocka_unit_test_setup(a_limited_wait_ends, reset),
   };
   return cmocka_run_group_tests(tests, build_driver, remove_driver);
 }

@@ -101,6 +101,31 @@ static void what_cannot_be_divided_is_refused_by_name(void **state) {
                  "in blocks of 128 evenly");
 }
 
+/* With NCCL every row count has ops of `exchange`, whose inbox is next to their results; the numbers are those of one rank's plan. */
+static void with_nccl_no_norm_exchanges(void **state) {
+  (void)state;
+  editable peer = open_ranks("2"), e = open_ranks("2\nexchange-transport: nccl"), one = open_ranks("1\nexchange-transport: nccl");
+  const uint32_t most = e.h->limits.max_batch_tokens;
+  assert_int_equal(e.h->limits.transport, TRANSPORT_NCCL);
+  assert_int_equal(peer.h->limits.transport, TRANSPORT_PEER);
+  assert_int_equal(one.h->limits.transport, TRANSPORT_PEER); /* it has no exchange */
+  assert_memory_equal(e.h->numerics_id, peer.h->numerics_id, sizeof e.h->numerics_id);
+  for (uint32_t i = 0; i < e.h->ops.count; i++) {
+    assert_int_not_equal(e.ops[i].kernel, OP_rank_norm);
+    if (e.ops[i].kernel == OP_exchange)
+      assert_int_equal(find_fixup(&e, &e.ops[i], offsetof(exchange_args, inbox))->region, REGION_WORK);
+  }
+  expect_rows(&e, "layer 0 attn_delta exchange", OP_exchange, 1, most);
+  expect_rows(&e, "layer 0 post_norm", OP_rmsnorm, 1, most);
+  expect_rows(&e, "layer 1 experts sum", OP_moe_fold, 1, most);
+  expect_rows(&e, "layer 1 experts sum exchange", OP_exchange, 1, most);
+  expect_rows(&e, "layer 2 input_norm", OP_rmsnorm, 1, most);
+  assert_true(e.regions[REGION_STATE].bytes + EXCHANGE_INBOX_BYTES(2) <= peer.regions[REGION_STATE].bytes + 256);
+  free(peer.file.bytes);
+  free(e.file.bytes);
+  free(one.file.bytes);
+}
+
 /* === Faults ============================================================================================================= */
 
 static void columns_are_not_stated(editable *e) { find_op(e, "layer 0 q_b")->rank_columns = 0; }
@@ -149,6 +174,8 @@ static void a_norm_of_few_rows_does_not_wait(editable *e) { /* an op before it d
 }
 static void there_are_three_ranks(editable *e) { e->h->limits.ranks = 3; }
 static void there_are_no_ranks(editable *e) { e->h->limits.ranks = 0; }
+static void there_is_a_third_transport(editable *e) { e->h->limits.transport = 2; }
+static void a_norm_exchanges_through_nccl(editable *e) { e->h->limits.transport = TRANSPORT_NCCL; }
 static void heads_are_of_one_rank(editable *e) { ((qkv_rope_args *)args_of(e, find_op(e, "layer 0 qkv_rope")))->heads = 4; }
 
 #define FAULT(name, words) {#name, name, words}
@@ -176,7 +203,51 @@ static const struct {
     FAULT(there_are_three_ranks, "heads % ranks"),
     FAULT(there_are_no_ranks, "ranks"),
     FAULT(heads_are_of_one_rank, NULL),
+    FAULT(there_is_a_third_transport, "transport is 2, expected 0 to 1"),
+    FAULT(a_norm_exchanges_through_nccl, NULL),
 };
+
+/* Of a plan whose transport is NCCL. */
+static void an_inbox_is_too_small(editable *e) {
+  plan_op *op = find_op(e, "layer 0 gate_up exchange");
+  const plan_fixup *inbox = find_fixup(e, op, offsetof(exchange_args, inbox));
+  for (uint32_t i = 0; i < e->h->buffers.count; i++)
+    if (e->buffers[i].region == REGION_WORK && e->buffers[i].offset == inbox->offset && strstr(text(e, e->buffers[i].name), "inbox"))
+      e->buffers[i].bytes -= 256;
+}
+static void an_inbox_is_a_result(editable *e) {
+  plan_op *op = find_op(e, "layer 0 gate_up exchange");
+  find_fixup(e, op, offsetof(exchange_args, inbox))->offset = find_fixup(e, op, offsetof(exchange_args, y))->offset;
+}
+static void an_inbox_is_elsewhere(editable *e) {
+  plan_fixup *inbox = find_fixup(e, find_op(e, "layer 0 gate_up exchange"), offsetof(exchange_args, inbox));
+  inbox->region = REGION_KV;
+  inbox->offset = e->h->io.history;
+}
+static const struct {
+  const char *name;
+  void (*plant)(editable *e);
+  const char *words;
+} FAULTS_OF_NCCL[] = {
+    FAULT(an_inbox_is_too_small, "beyond the end of layer 0 exchange_inbox"),
+    FAULT(an_inbox_is_a_result, "op layer 0 gate_up exchange"),
+    FAULT(an_inbox_is_elsewhere, "in the wrong region"),
+};
+
+static void every_fault_of_nccl_is_named(void **state) {
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(FAULTS_OF_NCCL); i++) {
+    editable e = open_ranks("2\nexchange-transport: nccl");
+    assert_int_equal(check_plan(e.file.bytes, e.file.count), OK);
+    FAULTS_OF_NCCL[i].plant(&e);
+    fail_clear();
+    const status result = check_plan(e.file.bytes, e.file.count);
+    if (result != ERR_FORMAT || !strstr(fail_text(), FAULTS_OF_NCCL[i].words))
+      fail_msg("%s: code %d, \"%s\"", FAULTS_OF_NCCL[i].name, result, fail_text());
+    free(e.file.bytes);
+  }
+}
+
 
 static void every_fault_is_named(void **state) {
   (void)state;
@@ -197,8 +268,10 @@ int main(void) {
     cmocka_unit_test(ranks_have_one_numerics_id),
     cmocka_unit_test(each_rank_has_its_rows),
     cmocka_unit_test(norms_exchange_few_rows),
+    cmocka_unit_test(with_nccl_no_norm_exchanges),
     cmocka_unit_test(what_cannot_be_divided_is_refused_by_name),
     cmocka_unit_test(every_fault_is_named),
+    cmocka_unit_test(every_fault_of_nccl_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

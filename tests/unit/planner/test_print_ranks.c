@@ -132,7 +132,7 @@ static void the_text_names_gpus_and_exchanges(void **state) {
   editable one = open_ranks(1, 2048), two = open_ranks(2, 2048);
   char *summary = print(print_summary, &two), *table = print(print_exchanges, &two);
   static const char *const LINES[] = {"\ngpu_count      2; ",
-                                      "\neach of 2 GPUs weights ", " of its own and ", "\nexchanges      17 a step; ",
+                                      "\neach of 2 GPUs weights ", " of its own and ", "\nexchanges      17 a step, peer to peer; ",
                                       "one reservation on each GPU\n"};
   for (size_t i = 0; i < ARRAY_LEN(LINES); i++)
     if (!strstr(summary, LINES[i])) fail_msg("no \"%s\" in: %s", LINES[i], summary);
@@ -146,8 +146,19 @@ static void the_text_names_gpus_and_exchanges(void **state) {
   assert_string_equal(table, "");
   free(summary);
   free(table);
+  editable nccl = edit_plan(TINY, "max-num-batched-tokens: 2048\nmax-model-len: 1024\ntensor-parallel-size: 2\nexchange-transport: nccl\n");
+  summary = print(print_summary, &nccl);
+  table = print(print_exchanges, &nccl);
+  assert_non_null(strstr(summary, "\nexchanges      17 a step, through NCCL; "));
+  assert_non_null(strstr(table, "  attn_delta exchange           4  rows             384  NCCL 1..682, NCCL 683..2048\n"));
+  json_t *root = json_of(&nccl);
+  assert_string_equal(json_string_value(json_object_get(root, "exchange_transport")), "nccl");
+  json_decref(root);
+  free(summary);
+  free(table);
   free(one.file.bytes);
   free(two.file.bytes);
+  free(nccl.file.bytes);
 }
 
 int main(void) {
