@@ -432,6 +432,11 @@ static bool is_late(void *context, double waited_s, char *text, size_t text_byte
   return true;
 }
 
+static void end_of_patience(void *context, const char *what) {
+  (void)context;
+  _exit(strstr(what, "GPU fault found at step: it does not end") ? 93 : 92);
+}
+
 /* In a child: waits for what is unfinished at so many queries. Returns the exit code, 0 if the wait ended. */
 static int wait_in_child(int pending, int most, bool of_event) {
   int code = -1;
@@ -444,7 +449,7 @@ static int wait_in_child(int pending, int most, bool of_event) {
     if (!freopen("/dev/null", "w", stderr) || gpu_open(0, &search, &device) != OK || gpu_stream_open(device, &stream) != OK ||
         gpu_event_open(device, false, &event) != OK)
       _exit(96);
-    if (most >= 0) gpu_limit_waits(device, is_late, &p);
+    if (most >= 0) gpu_on_fault(device, end_of_patience, NULL), gpu_limit_waits(device, is_late, &p);
     fake->pending = pending;
     if (of_event) gpu_event_sync(device, event, "step");
     else gpu_sync(device, stream, "step");
@@ -457,9 +462,9 @@ static int wait_in_child(int pending, int most, bool of_event) {
 static void a_limited_wait_ends(void **state) {
   (void)state;
   for (int of_event = 0; of_event < 2; of_event++) {
-    assert_int_equal(wait_in_child(2000, 1000, of_event), 0);          /* with the work */
-    assert_int_equal(wait_in_child(1 << 30, 5, of_event), fail_exit_code(ERR_DEVICE)); /* or by the hook */
-    assert_int_equal(wait_in_child(0, 1000, of_event), 94);            /* no question where nothing is waited for */
+    assert_int_equal(wait_in_child(2000, 1000, of_event), 0);  /* with the work */
+    assert_int_equal(wait_in_child(1 << 30, 5, of_event), 93); /* or by the hook */
+    assert_int_equal(wait_in_child(0, 1000, of_event), 94);    /* no question where nothing is waited for */
     assert_int_equal(wait_in_child(1, -1, of_event), fail_exit_code(ERR_DEVICE)); /* without a limit the driver waits */
   }
 }

@@ -169,6 +169,7 @@ static void bad_step(plan_header *h, uint8_t *b) { /* a table after the token li
   h->limits.max_seqs--;
   h->io.step = h->io.lists + sizeof(token_bias) * TOKEN_LIST_MAX * h->limits.max_seqs;
 }
+static void bad_transport(plan_header *h, uint8_t *b) { (void)b, h->limits.transport = TRANSPORT_NCCL; } /* with one rank */
 static void bad_pages(plan_header *h, uint8_t *b) { (void)b, h->limits.pages_per_seq--; }
 static void bad_eos(plan_header *h, uint8_t *b) { (void)b, h->model.eos[0] = h->model.vocab; }
 static void bad_scale(plan_header *h, uint8_t *b) { (void)b, memset(&h->model.head_scale, 0xff, 4); }
@@ -225,6 +226,7 @@ static void planted_faults(void **state) {
   static const struct { plant *fn; const char *word; } cases[] = {
     {bad_magic, "another file"}, {bad_span, "ops"}, {bad_item, "tensors"}, {bad_region, "region 3"}, {bad_io, "overlap"},
     {bad_step, "last in the step region"},
+    {bad_transport, "transport"},
     {bad_pages, "pages_per_seq"}, {bad_eos, "eos"}, {bad_scale, "scale of the model"}, {bad_q_scale, "scale of the query"},
     {bad_topk, "index_topk"}, {bad_lonely_topk, "index_topk"}, {bad_workspace, "expand_pages of strict"},
     {bad_index_heads, "index_heads, which is no power"},
