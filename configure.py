@@ -170,17 +170,23 @@ class NinjaWriter:
         return output
 
 
-class Variant:
-    """One way of compiling everything: objects under <root>/obj, a compiler and extra flags."""
+def is_op(source):
+    """The arithmetic of the CPU: nearly all of an engine's time."""
+    return source.startswith(("engine/cpu/", "engine/mma/"))
 
-    def __init__(self, builddir, root, cc_rule, link_rule):
-        self.builddir, self.root, self.cc_rule, self.link_rule, self.objects = builddir, root, cc_rule, link_rule, {}
+
+class Variant:
+    """One way of compiling everything: objects under <root>/obj, a compiler and extra flags. ops: another variant, whose objects of the
+    CPU's ops are used where whole models run."""
+
+    def __init__(self, builddir, root, cc_rule, link_rule, ops=None):
+        self.builddir, self.root, self.cc_rule, self.link_rule, self.objects, self.ops = builddir, root, cc_rule, link_rule, {}, ops
 
     def object(self, ninja, source):
         if source not in self.objects:
             stem = source.removeprefix(self.builddir + "/")[:-2]
             # The ops of the CPU are optimised under the sanitizers, too: half of the time of their tests.
-            flags = ["-O2"] if stem.startswith(("engine/cpu/", "engine/mma/")) else []
+            flags = ["-O2"] if is_op(source) else []
             flags += [value for suffix, value in INSTRUCTION_SETS.items() if stem.endswith(suffix)]
             output = "%s/obj/%s.o" % (self.root, stem)
             self.objects[source] = ninja.build(output, self.cc_rule, source, **({"isa": flags} if flags else {}))
@@ -193,9 +199,11 @@ class Variant:
         program = [self.object(ninja, source) for source in program_sources() if source != MAIN]
         return [ninja.build(self.root + "/libverbatim_program.a", "ar", program), ninja.build(self.root + "/libverbatim.a", "ar", library)]
 
-    def binary(self, ninja, output, sources, libs="", objects=()):
-        """Linked with the two libraries, of which the linker takes what is needed."""
+    def binary(self, ninja, output, sources, libs="", objects=(), runs_models=True):
+        """Linked with the libraries, of which the linker takes what is needed."""
         archives = [self.root + "/libverbatim_program.a", self.root + "/libverbatim.a"]
+        if self.ops and runs_models:
+            archives = [self.ops.object(ninja, source) for source in library_sources() if is_op(source)] + archives
         extra = {"extra_libs": libs} if libs else {}
         inputs = [self.object(ninja, source) for source in sources] + [*objects] + archives
         return ninja.build("%s/%s" % (self.root, output), self.link_rule, inputs, **extra)
@@ -208,7 +216,8 @@ class Variant:
             objects = dict(emulated).get(name, [])
             libs = " ".join(["-lcmocka"] + ["-Wl,--wrap=" + function for function in wrapped_functions(source)] +
                             ["-l:libstdc++.a -static-libgcc"] * bool(objects))
-            outputs.append(self.binary(ninja, "%s/%s" % (folder, name), linked_sources(source), libs, objects))
+            runs_models = source.startswith("tests/e2e/")
+            outputs.append(self.binary(ninja, "%s/%s" % (folder, name), linked_sources(source), libs, objects, runs_models))
         return outputs
 
 
@@ -295,7 +304,8 @@ def write_tests(ninja, args, plain):
     tests = [plain.binary(ninja, "schedule_fuzz", linked_sources(SCHEDULE_FUZZ)), *plain.tests(ninja, ["gpu"], "gpu_tests"),
              *plain.tests(ninja, TEST_KINDS, emulated=write_emulator(ninja, build))]
     ninja.comment("The program and the tests under AddressSanitizer and UndefinedBehaviorSanitizer")
-    san = Variant(build, build + "/san", "cc_san", "link_san")
+    # Under the sanitizers unit and kernel tests judge the CPU's ops; whole models run ordinary ones, in a third of the time.
+    san = Variant(build, build + "/san", "cc_san", "link_san", plain)
     san_all = [*san.library(ninja), san.binary(ninja, "schedule_fuzz", linked_sources(SCHEDULE_FUZZ)),
                san.binary(ninja, "verbatim", [MAIN]), *san.tests(ninja, TEST_KINDS)]
     ninja.comment("Fuzzers (clang only, never built by default)")
