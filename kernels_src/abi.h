@@ -18,20 +18,20 @@
  * the previous kernel is FIRST, and neither of the two accesses memory that the other writes. */
 enum op_order { ORDER_CHAIN = 0, ORDER_FIRST = 1, ORDER_BESIDE = 2 };
 
-/* Rows of an op: this count times rows_mul. ROWS_MADE, ROWS_PROMPT: launch rows of ops whose `step` is a part of the step (their own
- * arguments say ROWS_TOKENS); consecutive ops of ROWS_PROMPT run in turn for every piece of the step's contexts. */
-enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1, ROWS_MADE = 2, ROWS_PROMPT = 3 };
+/* Rows of an op: this count times rows_mul. ROWS_MADE, ROWS_PROMPT, ROWS_DRAFTS: launch rows of ops whose `step` is a part of the step
+ * (their own arguments say ROWS_TOKENS); consecutive ops of ROWS_PROMPT run in turn for every piece of the step's contexts. */
+enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1, ROWS_MADE = 2, ROWS_PROMPT = 3, ROWS_DRAFTS = 4, ROWS_KINDS = 5 };
 
 typedef struct embed_args {
   const step_in *step;
   const i32 *token;    /* [T] id, or -1 - slot: read sampled[slot] */
-  const i32 *sampled;  /* [max_seqs]                               */
+  const i32 *sampled;  /* [max_seqs]; null: every token is an id   */
   const bf16 *table;   /* [vocab][hidden]                          */
-  const u32 *position; /* [T]                                      */
+  const u32 *position; /* [T]; null for drafts, as the next two and history */
   const u32 *seq;      /* [T]                                      */
   const u32 *block_table; /* [max_seqs][block_table_stride] page numbers */
   f32 *x;              /* [T][hidden] residual stream              */
-  i32 *history;        /* [pages][64] token ids, paged as their KV rows  */
+  i32 *history;        /* [pages][64] token ids, paged as their KV rows; null: not written */
   u32 hidden, vocab, block_table_stride;
   f32 scale;           /* of the embedding                         */
 } embed_args;
@@ -177,9 +177,30 @@ typedef struct sample_args {
   const sample_param *param; /* [R]                     */
   i32 *sampled;              /* [max_seqs]: sampled[param.slot] = token, unless it was scored */
   sample_result *result;     /* [R]                     */
-  top_logprob *top;          /* [R][TOP_LOGPROBS_MAX]: the first param.top_count are written */
+  top_logprob *top;          /* [R][TOP_LOGPROBS_MAX]: the first param.top_count are written; null: no row has any */
   u32 vocab, pad;
 } sample_args;
+
+/* Which guesses of a step were right, and the inputs of the guesses that follow. Pass 1 computes the first draft of each of D sequences,
+ * pass j the j-th one from the one before. */
+typedef struct accept_args {
+  const step_in *step;       /* [STEP_PARTS]                           */
+  const i32 *token;          /* [T]                                    */
+  const u32 *position;       /* [T]                                    */
+  const u32 *logit_row;      /* [R] no token row twice                 */
+  const sample_param *param; /* [R]                                    */
+  const sample_result *result; /* [R]                                  */
+  const i32 *next;           /* [T] id after the token, or -1: the one that the row chose */
+  const step_draft *drafts;  /* [D]                                    */
+  i32 *next_token;           /* [T] ids                                */
+  u32 *source;               /* [D] token row whose result is the newest token */
+  sample_param *draft_param; /* [draft_tokens][stride] of each pass    */
+  i32 *draft_token;          /* [D] -1 - d, for `embed`; null with one pass, as the next three */
+  u32 *draft_seq;            /* [D]                                    */
+  u32 *draft_position;       /* [draft_tokens - 1][stride] of each pass but the first */
+  attn_tile *draft_tiles;    /* [draft_tokens - 1][stride]             */
+  u32 draft_tokens, stride;
+} accept_args;
 
 typedef struct row_digest_args {
   const step_in *step;

@@ -42,11 +42,20 @@ typedef struct step_in {
   u32 seq_count;   /* sequences with tokens in this step (information only) */
 } step_in;
 
-/* The counts are stored three times in a row: for the whole step, then for its parts where prompts have attention ops of their own. Under
- * parity fast-prefill the rows of generated tokens are first, then those of prompts. Under strict, where KV rows are dequantized for
- * prompts, prompt rows may be anywhere in the step; the counts are those of the other rows, then of the prompt rows. The ops of a part get
- * its counts as their `step`; for prompts seq_count is the number of contexts. */
-enum step_part { STEP_ALL = 0, STEP_MADE = 1, STEP_PROMPT = 2, STEP_PARTS = 3 };
+/* The counts are stored four times in a row: for the whole step, for its two parts where prompts have attention ops of their own, and for
+ * drafts. Under parity fast-prefill the rows of generated tokens are first, then those of prompts. Under strict, where KV rows are
+ * dequantized for prompts, prompt rows may be anywhere in the step; the counts are those of the other rows, then of the prompt rows. The
+ * ops of a part get its counts as their `step`; for prompts seq_count is the number of contexts. */
+enum step_part { STEP_ALL = 0, STEP_MADE = 1, STEP_PROMPT = 2, STEP_DRAFTS = 3, STEP_PARTS = 4 };
+
+/* A sequence whose newest token this step chooses: its rows with logits. Each but the first is of a token that was guessed. The counts of
+ * STEP_DRAFTS are all the number of these, 0 .. max_seqs; a step has no sequence twice. */
+typedef struct step_draft {
+  u32 first; /* logits row           */
+  u32 count; /* of consecutive ones  */
+  u32 slot;  /* row of the block table, which has pages for draft_tokens - 1 positions after the last of these rows */
+  u32 pad;
+} step_draft;
 
 /* The tokens of a sequence that its prompt rows in this step attend to. Pages of all contexts are numbered in order. Under fast-prefill a
  * piece is as many of them as the workspace holds; dequantized pages all fit into theirs. */

@@ -92,7 +92,7 @@ static product_row row_of(const quant_reader *r, enum config_product product) {
 }
 
 static bool has_product(const quant_reader *r, uint32_t layer, enum config_product product) {
-  const bool is_dense = layer < r->model->dense_layers;
+  const bool is_dense = r->model->experts == 0 || layer < r->model->dense_layers;
   switch (product) {
     case PRODUCT_Q_B: return r->model->q_lora_rank != 0;
     case PRODUCT_INDEX_Q:
@@ -169,7 +169,8 @@ status config_quant_read(const config_reader *around, const plan_model *model, p
   TRY(check_fields(&r));
   TRY(read_names(&r));
   TRY(read_scales(&r));
-  for (uint32_t layer = 0; layer < model->layers; layer++)
+  const uint32_t layers = min_u32(model->layers + 1, LAYERS_MAX); /* with a prediction layer, if there is one */
+  for (uint32_t layer = 0; layer < layers; layer++)
     for (enum config_product product = 0; product < PRODUCT_COUNT; product++) TRY(read_product(&r, layer, product));
   quant->weight_format = WEIGHTS_E4M3;
   return OK;

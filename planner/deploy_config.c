@@ -37,7 +37,7 @@ static const key_row KEYS[] = {
     {"chunk-tokens", KIND_COUNT, FIELD(chunk_tokens), 64, 2048, NULL},
     {"group-chunks", KIND_COUNT, FIELD(group_chunks), 1, 64, NULL},
     {"tensor-parallel-size", KIND_COUNT, FIELD(tensor_parallel), 1, 1024, NULL},
-    {"speculative-config.method", KIND_CHOICE, FIELD(speculation), 0, 0, "off ngram"},
+    {"speculative-config.method", KIND_CHOICE, FIELD(speculation), 0, 0, "off ngram mtp|deepseek_mtp"},
     {"speculative-config.num-speculative-tokens", KIND_COUNT, FIELD(draft_tokens), 1, DRAFT_TOKENS_MAX, NULL},
     {"speculative-config.prompt-lookup-min", KIND_COUNT, FIELD(match_min), MATCH_TOKENS_MIN, MATCH_TOKENS_MAX, NULL},
     {"speculative-config.prompt-lookup-max", KIND_COUNT, FIELD(match_max), MATCH_TOKENS_MIN, MATCH_TOKENS_MAX, NULL},
@@ -214,6 +214,9 @@ static status check_together(const deploy_config *c) {
     return FAIL(ERR_FORMAT, "deployment: expand-tokens: expected a multiple of %u, found %u", PAGE_TOKENS, c->expand_tokens);
   if (c->speculation == SPECULATION_OFF && (c->draft_tokens || c->match_min || c->match_max))
     return FAIL(ERR_FORMAT, "deployment: speculative-config: a number of tokens without a method; hint: method: ngram");
+  if (c->speculation == SPECULATION_MTP && (c->match_min || c->match_max))
+    return FAIL(ERR_FORMAT, "deployment: speculative-config: prompt-lookup-%s belongs to method ngram, found mtp; hint: method: ngram",
+                c->match_min ? "min" : "max");
   if (c->match_max && c->match_max < c->match_min)
     return FAIL(ERR_FORMAT, "deployment: speculative-config: prompt-lookup-max %u is less than prompt-lookup-min %u", c->match_max,
                 c->match_min);

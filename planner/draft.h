@@ -32,7 +32,7 @@ typedef struct draft {
   plan_quant quant;
   plan_limits limits;
   plan_io io;              /* filled by emit from the io buffers */
-  uint32_t io_buffer[26];  /* buffer of each plan_io field, in its order, or DRAFT_NONE */
+  uint32_t io_buffer[29];  /* buffer of each plan_io field, in its order, or DRAFT_NONE */
   uint32_t gemm_workspace; /* buffer, or DRAFT_NONE */
   uint8_t config_digest[16];
   draft_list tensors, buffers, specs, kernels, ops, gemms, guarantees, ladder, notes; /* structs of the plan format */

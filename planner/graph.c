@@ -1,10 +1,11 @@
 /* graph.c - see graph.h. Both ends of the forward pass, and the layers between them in order.
  *
- * A layer's blocks are in graph_attention.c and graph_feed.c. Must not know memory offsets. */
+ * A layer's blocks are in graph_attention.c and graph_feed.c, what makes drafts in graph_draft.c. Must not know memory offsets. */
 #include "graph.h"
 #include <string.h>
 #include "abi.h"
 #include "graph_attention.h"
+#include "graph_draft.h"
 #include "graph_feed.h"
 #include "graph_ranks.h"
 #include "engine/plan/spread.h"
@@ -13,12 +14,15 @@ static void add_io(graph *g) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
   uint64_t tokens = l->max_batch_tokens, results = l->max_logit_rows;
+  g->next = g->drafts = g->draft = DRAFT_NONE;
   g->step = graph_add_fixed(g, REGION_STEP, STEP_PARTS * sizeof(step_in), "step");
   g->logit_row = graph_add_fixed(g, REGION_STEP, results * 4, "logit_row"); /* these three are short and are uploaded together */
   g->sample = graph_add_fixed(g, REGION_STEP, results * sizeof(sample_param), "sample_param");
+  if (plan_has_mtp(l)) g->drafts = graph_add_fixed(g, REGION_STEP, l->max_seqs * sizeof(step_draft), "drafts");
   g->token = graph_add_fixed(g, REGION_STEP, tokens * 4, "token");
   g->position = graph_add_fixed(g, REGION_STEP, tokens * 4, "position");
   g->seq = graph_add_fixed(g, REGION_STEP, tokens * 4, "seq");
+  if (plan_has_mtp(l)) g->next = graph_add_fixed(g, REGION_STEP, tokens * 4, "next");
   g->tiles = graph_add_fixed(g, REGION_STEP, tokens * sizeof(attn_tile), "tiles");
   const bool has_prompts = l->expand_pages > 0;
   g->prompt_tiles = has_prompts ? graph_add_fixed(g, REGION_STEP, tokens * sizeof(attn_tile), "prompt_tiles") : DRAFT_NONE;
@@ -29,11 +33,13 @@ static void add_io(graph *g) {
   g->result = graph_add_fixed(g, REGION_RESULT, results * sizeof(sample_result), "result");
   g->digest = graph_add_fixed(g, REGION_RESULT, results * 8, "digest");
   g->top = graph_add_fixed(g, REGION_RESULT, results * TOP_LOGPROBS_MAX * sizeof(top_logprob), "top_logprobs");
+  const uint64_t drafts = (uint64_t)l->draft_tokens * plan_draft_stride(l);
+  if (plan_has_mtp(l)) g->draft = graph_add_fixed(g, REGION_RESULT, drafts * sizeof(sample_result), "draft_result");
   g->cos_sin = graph_add_fixed(g, REGION_TABLES, (uint64_t)l->max_len * m->rope_dim * 4, "cos_sin");
   g->q_scale = m->q_scale_beta != 0 ? graph_add_fixed(g, REGION_TABLES, l->max_len * UINT64_C(4), "q_scale") : DRAFT_NONE;
-  g->kv = graph_add_fixed(g, REGION_KV, m->layers * graph_attention_kv_bytes(g), "kv");
+  g->kv = graph_add_fixed(g, REGION_KV, plan_kept_layers(m, l) * graph_attention_kv_bytes(g), "kv");
   g->history = graph_add_fixed(g, REGION_KV, (uint64_t)l->kv_pages * PAGE_TOKENS * 4, "history");
-  const uint64_t index_bytes = plan_index_bytes(&g->plan->quant, m->layers, l->kv_pages);
+  const uint64_t index_bytes = plan_index_bytes(&g->plan->quant, plan_kept_layers(m, l), l->kv_pages);
   const bool meets = plan_may_spread(m, &g->plan->quant, l, g->heads);
   g->meetings = meets ? graph_add_fixed(g, REGION_STATE, ATTN_MEETINGS * UINT64_C(4), "meetings") : DRAFT_NONE;
   graph_ranks_begin(g);
@@ -56,15 +62,15 @@ static void add_embed(graph *g) {
 static matrix add_logits(graph *g, matrix h, bool is_tied) {
   const plan_model *m = g->m;
   const uint32_t own = graph_ranks_share(g, m->vocab, 8);
-  uint32_t weight = g->table;
+  g->head = g->table;
   if (!is_tied || own < m->vocab) {
-    weight = graph_add_weight_begin(g, "lm_head weight");
+    g->head = graph_add_weight_begin(g, "lm_head weight");
     graph_add_tensor(g, is_tied ? "model.embed_tokens.weight" : "lm_head.weight",
                      graph_ranks_rows(g, graph_whole(m->vocab, m->hidden), own));
   }
   matrix logits = graph_add_matrix(g, g->logit_rows, own, 4, "logits");
   logits.part = own < m->vocab ? own : 0;
-  graph_add_gemm(g, "lm_head", h, weight, logits, (gemm_args){.n = own, .k = m->hidden, .y_kind = Y_F32, .rows_kind = ROWS_LOGITS});
+  graph_add_gemm(g, "lm_head", h, g->head, logits, (gemm_args){.n = own, .k = m->hidden, .y_kind = Y_F32, .rows_kind = ROWS_LOGITS});
   return graph_ranks_gather(g, "logits exchange", logits, m->vocab, 4, ROWS_LOGITS);
 }
 
@@ -112,10 +118,11 @@ void graph_build(draft *plan, const profile *pins, const config_quant *products,
   }
   g->layer = UINT32_MAX;
   uint32_t logits = add_head(g, is_tied);
+  if (plan_has_mtp(g->l)) graph_draft_add(g, logits);
   const uint32_t io[] = {g->step,   g->token,       g->position, g->seq,    g->tiles,  g->logit_row, g->sample,
                          g->block_table, g->lists, g->sampled, g->result, g->digest, g->top, logits, g->cos_sin, g->q_scale, g->history,
                          g->prompt_tiles, g->contexts, g->index, g->meetings, g->rank_table, g->exchange, g->inbox, g->rank_x,
-                         g->rank_head};
+                         g->rank_head, g->next, g->drafts, g->draft};
   _Static_assert(sizeof io / sizeof io[0] == sizeof(plan_io) / 8, "one buffer per field, in its order");
   memcpy(plan->io_buffer, io, sizeof io);
   if (g->gemm_workspace_bytes) plan->gemm_workspace = graph_add_fixed(g, REGION_WORK, g->gemm_workspace_bytes, "gemm_workspace");

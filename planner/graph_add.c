@@ -14,6 +14,11 @@ static uint32_t name_of(graph *g, const char *what) {
   return g->layer == UINT32_MAX ? draft_string(g->plan, "%s", what) : draft_string(g->plan, "layer %u %s", g->layer, what);
 }
 
+/* The prediction layer computes one draft after the other. */
+static uint32_t op_name(graph *g, const char *what) {
+  return g->pass ? draft_string(g->plan, "draft %u %s", g->pass, what) : name_of(g, what);
+}
+
 uint32_t graph_add_fixed(graph *g, uint32_t region, uint64_t bytes, const char *what) {
   return draft_buffer(g->plan, region, bytes, name_of(g, what));
 }
@@ -30,7 +35,17 @@ matrix graph_add_matrix(graph *g, uint64_t rows, uint32_t columns, uint32_t elem
   return (matrix){.buffer = graph_add_work(g, rows * columns * element_bytes, what), .stride = columns};
 }
 
+/* The next weight of the draft section, which its first pass has added. */
+static uint32_t weight_again(graph *g, const char *what) {
+  char name[NAME_BYTES_MAX];
+  snprintf(name, sizeof name, "layer %u %s", g->layer, what);
+  while (draft_buffer_at(g->plan, g->next_weight)->region != REGION_WEIGHTS) g->next_weight++;
+  ASSERT(strcmp(draft_string_at(g->plan, draft_buffer_at(g->plan, g->next_weight)->name), name) == 0);
+  return g->next_weight++;
+}
+
 uint32_t graph_add_weight_begin(graph *g, const char *what) {
+  if (g->pass > 1) return weight_again(g, what);
   uint32_t buffer = graph_add_fixed(g, REGION_WEIGHTS, 0, what);
   g->weight_bytes = align_up(g->weight_bytes, 256);
   draft_buffer_at(g->plan, buffer)->offset = g->weight_bytes;
@@ -48,6 +63,7 @@ static uint32_t tensor_name(graph *g, const char *name) {
 
 static void add_tensor(graph *g, plan_tensor tensor) {
   static const uint32_t ELEMENT_BYTES[] = {[DTYPE_BF16] = 2, [DTYPE_F32] = 4, [DTYPE_E4M3] = 1};
+  if (g->pass > 1) return;
   tensor.offset = g->weight_bytes;
   uint64_t bytes = (uint64_t)tensor.row_count * tensor.batches * tensor.cols * ELEMENT_BYTES[tensor.dtype];
   *(plan_tensor *)draft_append(&g->plan->tensors, 1) = tensor;
@@ -93,13 +109,24 @@ static void use(graph *g, uint32_t buffer, uint32_t op) {
   used->last_op = max_u32(used->last_op, op);
 }
 
+/* The launch rows of an op. */
+static uint32_t kind_of(const graph *g, const op_call *call) {
+  return g->of_drafts ? ROWS_DRAFTS : call->rows_kind == ROWS_TOKENS ? g->token_rows : call->rows_kind;
+}
+
+static draft_ref place_of(const graph *g, draft_ref ref, uint32_t kind) {
+  static const uint64_t PARTS[ROWS_KINDS] = {[ROWS_MADE] = STEP_MADE, [ROWS_PROMPT] = STEP_PROMPT, [ROWS_DRAFTS] = STEP_DRAFTS};
+  if (ref.buffer == g->step) ref.offset = PARTS[kind] * sizeof(step_in);
+  if (ref.buffer == g->position) ref.offset = g->position_at;
+  if (ref.buffer == g->tiles) ref.offset = g->tiles_at;
+  return ref;
+}
+
 static void add_alternative(graph *g, const op_call *call, const specialise_choice *choice, uint32_t name) {
   draft *plan = g->plan;
-  uint32_t index = plan->ops.count;
-  bool is_part = call->rows_kind == ROWS_TOKENS && g->token_rows != ROWS_TOKENS;
-  uint64_t part = !is_part ? STEP_ALL : g->token_rows == ROWS_MADE ? STEP_MADE : STEP_PROMPT;
+  const uint32_t index = plan->ops.count, kind = kind_of(g, call);
   plan_op op = {.kernel = call->kernel, .variant = specialise_kernel(plan, call->kernel, choice), .name = name, .layer = g->layer,
-                .rows_kind = is_part ? g->token_rows : call->rows_kind, .rows_min = choice->rows_min, .rows_max = choice->rows_max,
+                .rows_kind = kind, .rows_min = choice->rows_min, .rows_max = choice->rows_max,
                 .args_offset = plan->args.count, .args_bytes = (uint32_t)call->args_bytes, .first_fixup = plan->refs.count,
                 .branch = g->branch, .rank_columns = call->rank_columns,
                 .point_order = g->point_order ? g->point_order : 2 * index + 1};
@@ -107,9 +134,7 @@ static void add_alternative(graph *g, const op_call *call, const specialise_choi
   memcpy(draft_append(&plan->args, op.args_bytes), call->args, op.args_bytes);
   for (size_t i = 0; i < call->ref_count; i++) {
     if (call->refs[i].buffer == DRAFT_NONE) continue;
-    draft_ref *ref = draft_append(&plan->refs, 1);
-    *ref = call->refs[i];
-    if (ref->buffer == g->step) ref->offset = part * sizeof(step_in);
+    *(draft_ref *)draft_append(&plan->refs, 1) = place_of(g, call->refs[i], kind);
     use(g, call->refs[i].buffer, index);
   }
   op.fixup_count = plan->refs.count - op.first_fixup;
@@ -123,7 +148,7 @@ static void add_alternative(graph *g, const op_call *call, const specialise_choi
 void graph_add_op_rows(graph *g, op_call call) {
   specialise_choice choices[SPECIALISE_CHOICES_MAX];
   uint32_t count = specialise_op(call.kernel, call.args, call.rows_min, call.rows_max, choices);
-  uint32_t name = name_of(g, call.what);
+  uint32_t name = op_name(g, call.what);
   for (uint32_t i = 0; i < count; i++) add_alternative(g, &call, &choices[i], name);
 }
 
@@ -139,30 +164,46 @@ void graph_add_op_ordered(graph *g, op_call call, uint32_t *order) {
   if (call.rows_min <= call.rows_max) graph_add_op_rows(g, call);
 }
 
-static void add_norm_from(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps,
-                          bool is_final, uint32_t rows_min) {
-  rmsnorm_args a = {.rows_kind = is_final ? ROWS_LOGITS : ROWS_TOKENS, .dim = dim, .x_stride = x.stride, .y_stride = y.stride, .eps = eps,
-                    .delta_scale = g->m->residual_scale, .y_scale = is_final ? g->m->head_scale : 1};
+typedef struct norm_call { /* a norm besides its x, what is added to that, its weight and its y */
+  const char *what;
+  uint32_t dim, rows_kind, rows_min;
+  uint32_t row_index; /* buffer of the rows of x that it reads, or DRAFT_NONE: all of them */
+  float eps, y_scale;
+  bool keeps_x;       /* x stays as it is */
+} norm_call;
+
+static void add_norm(graph *g, norm_call n, matrix x, addend adds, uint32_t weight, matrix y) {
+  rmsnorm_args a = {.rows_kind = n.rows_kind, .dim = n.dim, .x_stride = x.stride, .y_stride = y.stride, .eps = n.eps,
+                    .delta_scale = g->m->residual_scale, .y_scale = n.y_scale};
   bool adds_nothing = adds.delta == DRAFT_NONE && adds.experts == DRAFT_NONE;
   if (adds.experts != DRAFT_NONE) a.top_k = g->m->top_k;
   const draft_ref refs[] = {ARG(rmsnorm_args, step, g->step, 0),
-                            ARG(rmsnorm_args, row_index, is_final ? g->logit_row : DRAFT_NONE, 0),
+                            ARG(rmsnorm_args, row_index, n.row_index, 0),
                             ARG(rmsnorm_args, x, x.buffer, x.offset),
                             ARG(rmsnorm_args, delta, adds.delta, 0),
                             ARG(rmsnorm_args, experts, adds.experts, 0),
                             ARG(rmsnorm_args, pair_row, adds.pair_row, 0),
                             ARG(rmsnorm_args, topk_weight, adds.topk_weight, 0),
-                            ARG(rmsnorm_args, x_out, adds_nothing || is_final ? DRAFT_NONE : x.buffer, x.offset),
+                            ARG(rmsnorm_args, x_out, adds_nothing || n.keeps_x ? DRAFT_NONE : x.buffer, x.offset),
                             ARG(rmsnorm_args, weight, weight, 0),
                             ARG(rmsnorm_args, y, y.buffer, y.offset)};
   const uint32_t rows_max = plan_rows_limit(g->l, a.rows_kind);
-  if (rows_min > rows_max) return;
-  graph_add_op_rows(g, (op_call){.kernel = OP_rmsnorm, .what = what, .args = &a, .args_bytes = sizeof a, .refs = refs,
-                                 .ref_count = ARRAY_LEN(refs), .rows_kind = a.rows_kind, .rows_min = rows_min, .rows_max = rows_max});
+  if (n.rows_min > rows_max) return;
+  graph_add_op_rows(g, (op_call){.kernel = OP_rmsnorm, .what = n.what, .args = &a, .args_bytes = sizeof a, .refs = refs,
+                                 .ref_count = ARRAY_LEN(refs), .rows_kind = a.rows_kind, .rows_min = n.rows_min, .rows_max = rows_max});
 }
 
 void graph_add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps, bool is_final) {
-  add_norm_from(g, what, x, adds, weight, y, dim, eps, is_final, 1);
+  const norm_call n = {.what = what, .dim = dim, .rows_kind = is_final ? ROWS_LOGITS : ROWS_TOKENS, .rows_min = 1,
+                       .row_index = is_final ? g->logit_row : DRAFT_NONE, .eps = eps, .y_scale = is_final ? g->m->head_scale : 1,
+                       .keeps_x = is_final};
+  add_norm(g, n, x, adds, weight, y);
+}
+
+void graph_add_norm_of(graph *g, const char *what, matrix x, addend adds, uint32_t row_index, uint32_t weight, matrix y) {
+  const norm_call n = {.what = what, .dim = g->m->hidden, .rows_kind = ROWS_TOKENS, .rows_min = 1, .row_index = row_index,
+                       .eps = g->m->norm_eps, .y_scale = 1, .keeps_x = true};
+  add_norm(g, n, x, adds, weight, y);
 }
 
 void graph_add_join(graph *g, uint32_t first) {
@@ -182,7 +223,9 @@ matrix graph_add_block_norm(graph *g, const char *what, const char *name) {
   uint32_t weight = graph_add_weight(g, weight_name, name, 1, m->hidden);
   matrix h = graph_add_matrix(g, g->rows, m->hidden, 2, what);
   graph_ranks_norm(g, what, weight, h);
-  add_norm_from(g, what, (matrix){.buffer = g->x, .stride = m->hidden}, g->adds, weight, h, m->hidden, m->norm_eps, false, g->own.rows + 1);
+  const norm_call n = {.what = what, .dim = m->hidden, .rows_kind = ROWS_TOKENS, .rows_min = g->own.rows + 1, .row_index = DRAFT_NONE,
+                       .eps = m->norm_eps, .y_scale = 1};
+  add_norm(g, n, (matrix){.buffer = g->x, .stride = m->hidden}, g->adds, weight, h);
   g->adds = GRAPH_NOTHING;
   g->own = (own_addend){0};
   return h;

@@ -33,7 +33,12 @@ typedef struct graph {
   uint64_t weight_bytes;     /* cursor in REGION_WEIGHTS */
   uint64_t gemm_workspace_bytes;
   uint32_t layer;            /* UINT32_MAX outside layers */
+  uint32_t pass;             /* of the draft section, from 1 on; 0 before it. From the second on weights are those of the first. */
+  uint32_t next_weight;      /* buffers before it are not of weights that the pass has yet to use */
+  bool of_drafts;            /* rows of the ops being added are those of drafts, whatever kind the ops say */
   uint32_t step, token, position, seq, tiles, logit_row, sample, block_table; /* buffers of the step's inputs */
+  uint64_t position_at, tiles_at; /* bytes before these */
+  uint32_t next, drafts, draft; /* of the draft section, or DRAFT_NONE */
   uint32_t rank_table, inbox, exchange, rank_x, rank_head; /* of the exchange between ranks, or DRAFT_NONE */
   uint32_t exchanges;        /* so far */
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE if the model has none */
@@ -42,7 +47,7 @@ typedef struct graph {
   uint32_t meetings;         /* grid barriers of blocks that share a token, or DRAFT_NONE */
   uint32_t chosen;           /* the current layer's top-k lists, or DRAFT_NONE: it attends to all tokens */
   uint32_t prompt_tiles, contexts; /* DRAFT_NONE unless prompts have their own form of attention */
-  uint32_t table;            /* the embedding */
+  uint32_t table, head;      /* the embedding; the head's weight */
   uint32_t x;                /* residual stream */
   uint32_t counts, pieces, parts, slots; /* of the split attention; slots: room for this many partial results */
   addend adds;               /* what the next norm adds to x, for launch rows above those of: */
@@ -103,6 +108,9 @@ void graph_add_op_rows(graph *g, op_call call);
 void graph_add_op_ordered(graph *g, op_call call, uint32_t *order);
 
 void graph_add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps, bool is_final);
+
+/* The norm of hidden rows that leaves x as it is. row_index: buffer with the row of x for each row of y; DRAFT_NONE: the same. */
+void graph_add_norm_of(graph *g, const char *what, matrix x, addend adds, uint32_t row_index, uint32_t weight, matrix y);
 
 /* The next op waits for the ops of the side branch, whose first is `first`. Buffers used by ops in between stay alive until then, so that
  * neither branch reuses bytes of the other. */

@@ -52,7 +52,7 @@ static matrix add_mlp_down(graph *g, product_rows *activated, const mlp *part, u
 }
 
 /* The norm behind this layer is not before a block. */
-static bool is_last(const graph *g) { return g->layer + 1 == g->m->layers; }
+static bool is_last(const graph *g) { return g->layer + 1 >= g->m->layers; }
 
 typedef struct routing { /* buffers of the router's decisions */
   uint32_t topk_id, topk_weight, expert_first, row_token, pair_row;
@@ -253,7 +253,8 @@ static void add_moe(graph *g, product_rows *h) {
   if (graph_product_is_e4m3(w.gate_up)) graph_product_quantize(g, h, graph_product_all(g)); /* for both branches */
   /* The norm behind the last layer, where branches meet if the experts' sum has no op of its own, does not run in every step. */
   const bool is_divided = w.own_hidden < m->hidden;
-  moe_state s = {.w = &w, .side = g->plan->ops.count, .has_side = m->shared_experts && (g->layer + 1 < m->layers || is_divided)};
+  const bool may_branch = g->pass == 0 && (!is_last(g) || is_divided); /* drafts may be of one row in steps of more */
+  moe_state s = {.w = &w, .side = g->plan->ops.count, .has_side = m->shared_experts && may_branch};
   const uint32_t first = s.has_side ? ORDER_FIRST : ORDER_CHAIN, second = s.has_side ? ORDER_BESIDE : ORDER_CHAIN;
   uint32_t shared = DRAFT_NONE;
   g->branch = s.has_side ? BRANCH_SIDE : BRANCH_MAIN;
@@ -294,6 +295,6 @@ static void add_dense(graph *g, product_rows *h) {
 
 void graph_feed_add(graph *g) {
   product_rows h = graph_product_rows(graph_add_block_norm(g, "post_norm", "post_attention_layernorm.weight"), "post_norm");
-  if (g->layer >= g->m->dense_layers) add_moe(g, &h);
+  if (g->m->experts && g->layer >= g->m->dense_layers) add_moe(g, &h);
   else add_dense(g, &h);
 }

@@ -25,6 +25,7 @@ typedef struct family { /* what a model_type decides, and HF's values for absent
   bool is_layer_typed; /* HF reads mlp_layer_types, by default one dense layer, and not first_k_dense_replace */
   bool may_list;       /* HF prefers mlp_layer_types to first_k_dense_replace */
   bool may_be_e4m3;    /* published in this format */
+  bool may_predict;    /* published with prediction layers that make drafts */
   bool is_scaled;      /* scale_emb, scale_depth and dim_model_base are read; v_head_dim follows from the hidden size */
   config_rope_rules rope;
   config_index_rules index;
@@ -35,17 +36,20 @@ typedef struct family { /* what a model_type decides, and HF's values for absent
 static const family FAMILIES[] = {
     {.model_type = "deepseek_v2", .architecture = "DeepseekV2ForCausalLM", .router = RULE_V2, .rope = {.pairs = CONFIG_ROPE_NEIGHBOURS},
      .shared_experts = 2, .groups = -1, .top_groups = -1, .routed_scale = 1, .norm_eps = 1e-6},
-    {.model_type = "deepseek_v3", .architecture = "DeepseekV3ForCausalLM", .router = RULE_V3, .may_be_e4m3 = true, .dense_layers = 3,
-     .shared_experts = 1, .groups = 8, .top_groups = 4, .routed_scale = 2.5, .norm_eps = 1e-6},
-    {.model_type = "kimi_k2", .architecture = "DeepseekV3ForCausalLM", .router = RULE_V3, .may_be_e4m3 = true, .dense_layers = 3,
-     .shared_experts = 1, .groups = 8, .top_groups = 4, .routed_scale = 2.5, .norm_eps = 1e-6},
+    {.model_type = "deepseek_v3", .architecture = "DeepseekV3ForCausalLM", .router = RULE_V3, .may_be_e4m3 = true, .may_predict = true,
+     .dense_layers = 3, .shared_experts = 1, .groups = 8, .top_groups = 4, .routed_scale = 2.5, .norm_eps = 1e-6},
+    {.model_type = "kimi_k2", .architecture = "DeepseekV3ForCausalLM", .router = RULE_V3, .may_be_e4m3 = true, .may_predict = true,
+     .dense_layers = 3, .shared_experts = 1, .groups = 8, .top_groups = 4, .routed_scale = 2.5, .norm_eps = 1e-6},
     {.model_type = "deepseek_v32", .architecture = "DeepseekV32ForCausalLM", .router = RULE_V3, .may_list = true, .may_be_e4m3 = true,
+     .may_predict = true,
      .rope = {.pairs = CONFIG_ROPE_NEIGHBOURS}, .index = {.heads = 64, .are_halves = true}, .dense_layers = 3, .shared_experts = 1,
      .groups = 8, .top_groups = 4, .routed_scale = 2.5, .norm_eps = 1e-6},
     {.model_type = "glm_moe_dsa", .architecture = "GlmMoeDsaForCausalLM", .router = RULE_V3, .may_list = true, .may_be_e4m3 = true,
+     .may_predict = true,
      .rope = {.pairs = CONFIG_ROPE_NEIGHBOURS}, .index = {.heads = 32, .may_share = true}, .dense_layers = 3, .shared_experts = 1,
      .groups = 1, .top_groups = 1, .routed_scale = 2.5, .norm_eps = 1e-5},
     {.model_type = "glm4_moe_lite", .architecture = "Glm4MoeLiteForCausalLM", .router = RULE_V3, .is_layer_typed = true, .may_list = true,
+     .may_predict = true,
      .dense_layers = 1, .shared_experts = 1, .groups = 1, .top_groups = 1, .routed_scale = 1.8, .norm_eps = 1e-5},
     {.model_type = "youtu", .architecture = "YoutuForCausalLM", .router = RULE_V3, .is_dense = true, .is_tied = true, .norm_eps = 1e-6},
     {.model_type = "minicpm3", .architecture = "MiniCPM3ForCausalLM", .router = RULE_V3, .is_dense = true, .is_tied = true,
@@ -116,7 +120,7 @@ static status unknown(const config_reader *r, const char *name) {
 static void note_ignored(const config_reader *r, const char *name, const json_t *value) {
   bool is_prediction = strcmp(name, "num_mtp_layers") == 0 || strcmp(name, "num_nextn_predict_layers") == 0;
   bool has_layers = is_prediction && json_integer_value(value) > 0;
-  config_field_note(r->notes->ignored, has_layers ? "%s%s (the prediction layers behind the last layer are not used)" : "%s%s",
+  config_field_note(r->notes->ignored, has_layers ? "%s%s (the prediction layers behind the last layer make drafts at most)" : "%s%s",
                     r->prefix, name);
 }
 
@@ -468,6 +472,13 @@ static status read_formats(const model_reader *r) {
   return config_quant_read(&r->fields, &config->plan, &config->quant, &config->products);
 }
 
+/* Layers behind the last that predict tokens after the next one. Absent, or of another form, there are none: nothing else needs them. */
+static void read_prediction(const model_reader *r) {
+  const json_int_t count = json_integer_value(config_field_find(&r->fields, "num_nextn_predict_layers"));
+  r->config->may_predict = r->family->may_predict;
+  r->config->prediction_layers = r->family->may_predict && count > 0 ? (uint32_t)(count < LAYERS_MAX ? count : LAYERS_MAX) : 0;
+}
+
 static status read_model(const config_reader *fields, model_config *config) {
   model_reader r = {*fields, NULL, config};
   TRY(read_family(fields, &r.family)); /* first, so that an unknown model is refused by its type and not by its first unknown field */
@@ -479,6 +490,7 @@ static status read_model(const config_reader *fields, model_config *config) {
   TRY(read_experts(&r));
   TRY(read_specials(&r));
   TRY(read_formats(&r));
+  read_prediction(&r);
   return config_rope_read(fields, &r.family->rope, config->max_position, &config->plan, &config->rope);
 }
 

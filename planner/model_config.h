@@ -18,6 +18,8 @@ typedef struct model_config {
   config_quant products; /* which products are e4m3 */
   rope_config rope;      /* determines inv_freq */
   uint32_t max_position; /* tokens the model supports */
+  uint32_t prediction_layers; /* behind the last layer, for drafts */
+  bool may_predict;      /* their number is read */
   uint32_t is_tied;      /* the head reads the embedding; not a constant of the plan's arithmetic */
   const char *nested;    /* the field of another model that holds it, a static text; NULL: it stands alone */
   config_notes notes;

@@ -18,6 +18,7 @@
 #define EXPAND_TOKENS_DEFAULT_MAX 65536u
 #define WIDEN_TOKENS_DEFAULT 65536u
 #define DRAFT_TOKENS_DEFAULT 4u
+#define DRAFT_TOKENS_MTP 1u /* later passes of the one layer are right less often */
 #define MATCH_MIN_DEFAULT 3u /* shorter matches are wrong too often to pay for their rows */
 #define MATCH_MAX_DEFAULT 8u
 #define NARROW_HEADS_MAX 32u /* limit of the attention form for few heads */
@@ -35,10 +36,14 @@ typedef struct sources { /* parsed inputs */
 
 static uint32_t or_default(uint32_t given, uint32_t fallback) { return given ? given : fallback; }
 
+static uint64_t page_bytes(const sources *s, const plan_limits *l) {
+  return plan_page_bytes(&s->model.plan, &s->model.quant, plan_kept_layers(&s->model.plan, l));
+}
+
 /* The pages that the deployment states, or UINT32_MAX: as many as are useful and fit. */
 static status resolve_pages(const sources *s, plan_limits *l) {
   uint64_t pages = s->deploy.kv_pages;
-  if (s->deploy.kv_memory_bytes) pages = s->deploy.kv_memory_bytes / plan_page_bytes(&s->model.plan, &s->model.quant);
+  if (s->deploy.kv_memory_bytes) pages = s->deploy.kv_memory_bytes / page_bytes(s, l);
   bool is_given = s->deploy.kv_pages || s->deploy.kv_memory_bytes;
   uint64_t useful = (uint64_t)l->max_seqs * l->pages_per_seq;
   if (!is_given) {
@@ -145,16 +150,32 @@ static void resolve_speculation(const deploy_config *d, plan_limits *l) {
   l->speculation = d->speculation;
   l->max_logit_rows = or_default(d->max_logit_rows, l->max_seqs);
   if (d->speculation == SPECULATION_OFF) return;
-  l->draft_tokens = or_default(d->draft_tokens, DRAFT_TOKENS_DEFAULT);
+  l->draft_tokens = or_default(d->draft_tokens, plan_has_mtp(l) ? DRAFT_TOKENS_MTP : DRAFT_TOKENS_DEFAULT);
   if (d->max_logit_rows == 0) l->max_logit_rows = max_u32(l->max_seqs, min_u32(l->max_seqs * (1 + l->draft_tokens), l->max_batch_tokens));
+  if (plan_has_mtp(l)) return;
   l->match_min = or_default(d->match_min, MATCH_MIN_DEFAULT);
   l->match_max = or_default(d->match_max, max_u32(MATCH_MAX_DEFAULT, l->match_min));
+}
+
+/* Whether the model has the layer that drafts are to come from. */
+static status check_prediction(const sources *s) {
+  if (s->deploy.speculation != SPECULATION_MTP) return OK;
+  if (s->model.prediction_layers == 0)
+    return FAIL(ERR_UNSUPPORTED, "deployment: speculative-config: method: mtp needs a model with prediction layers, but config.json has no "
+                                 "num_nextn_predict_layers above 0%s; hint: method: ngram",
+                s->model.may_predict ? "" : ", which is not read of this model_type");
+  if (s->model.plan.layers == LAYERS_MAX)
+    return FAIL(ERR_UNSUPPORTED, "deployment: speculative-config: method: mtp supports models of at most %u layers, this one has %u; hint: "
+                                 "method: ngram", LAYERS_MAX - 1, s->model.plan.layers);
+  if (s->deploy.parity == PARITY_STRICT) return OK;
+  return FAIL(ERR_UNSUPPORTED, "deployment: speculative-config: method: mtp requires parity: strict, found fast-prefill; hint: method: ngram");
 }
 
 static status resolve_limits(const sources *s, plan_limits *l) {
   const deploy_config *d = &s->deploy;
   const plan_model *m = &s->model.plan;
   uint32_t longest = min_u32(s->model.max_position, LENGTH_MAX);
+  TRY(check_prediction(s));
   TRY(resolve_ranks(s, l));
   l->max_seqs = or_default(d->max_seqs, 64);
   l->max_batch_tokens = or_default(d->max_batch_tokens, max_u32(2048, l->max_seqs));
@@ -234,6 +255,11 @@ static void add_notes(const sources *s, draft *plan) {
     snprintf(note, sizeof note, "config.json: %s", config->chosen);
     draft_note(plan, note);
   }
+  if (plan_has_mtp(&plan->limits)) {
+    snprintf(note, sizeof note, "drafts are made by model.layers.%u, the first of %u prediction layers%s", s->model.plan.layers,
+             s->model.prediction_layers, s->model.prediction_layers > 1 ? "; the others are not loaded" : "");
+    draft_note(plan, note);
+  }
   if (s->model.plan.eos_count == 0) draft_note(plan, "config.json: no eos_token_id: generation ends by length or by the ids of a request");
   if (s->model.is_tied) draft_note(plan, "the head reads model.embed_tokens.weight (tie_word_embeddings: true)");
   if (s->model.rope.kind == ROPE_LONG) {
@@ -282,7 +308,7 @@ static status measure(const sources *s, const plan_limits *limits, uint64_t *dev
 
 /* The most pages, up to `most`, with which the plan stays within the budget; 0 if not even one sequence fits. */
 static status fit_pages(const sources *s, plan_limits limits, uint32_t most, uint32_t *pages) {
-  uint64_t least_bytes = 0, bytes = 0, each = plan_page_bytes(&s->model.plan, &s->model.quant);
+  uint64_t least_bytes = 0, bytes = 0, each = page_bytes(s, &limits);
   limits.kv_pages = limits.pages_per_seq;
   TRY(measure(s, &limits, &least_bytes));
   *pages = 0;

@@ -58,9 +58,17 @@ static const char *const WEIGHT_FORMATS[] = {"bf16", "e4m3"};
 static const char *const KV_FORMATS[] = {"bf16", "fp8_ds_mla", "fp8"};
 static const char *const SCALES[] = {"float32", "ue8m0"};
 
+/* Ops of the draft section. */
+static uint32_t draft_ops(const plan_header *plan) {
+  const plan_op *ops = items(plan, plan->ops);
+  uint32_t first = 0;
+  while (first < plan->ops.count && ops[first].kernel != OP_accept) first++;
+  return plan->ops.count - first;
+}
+
 static uint32_t indexer_count(const plan_header *plan) {
   uint32_t count = 0;
-  for (uint32_t i = 0; i < plan->model.layers; i++) count += plan_has_indexer(&plan->quant, i) != 0;
+  for (uint32_t i = 0; i < plan_kept_layers(&plan->model, &plan->limits); i++) count += plan_has_indexer(&plan->quant, i) != 0;
   return count;
 }
 
@@ -221,6 +229,9 @@ void print_summary(FILE *out, const plan_header *plan) {
   if (l->speculation == SPECULATION_NGRAM)
     fprintf(out, "speculation    ngram: up to %u drafts where the newest %u tokens or more occurred before\n", l->draft_tokens,
             l->match_min);
+  if (l->speculation == SPECULATION_MTP)
+    fprintf(out, "speculation    mtp: up to %u drafts by the layer behind the last; %u of the ops make them\n", l->draft_tokens,
+            draft_ops(plan));
   fprintf(out, "parameters     %llu\n", (unsigned long long)parameter_count(plan));
   print_ranks(out, plan);
   fprintf(out, "weights        %s\n", size_text(r[REGION_WEIGHTS].bytes, size));

@@ -8,8 +8,8 @@
  * quantization_config (fp8, blocks of 128 x 128) gives e4m3 weights with scales, and bf16 for excluded modules. --vocab-tokenizer adds a
  * byte-level BPE tokenizer.json with as many tokens as the config's vocabulary. --stacked-experts writes the experts of a layer as two
  * tensors, as HF stores them for mistral4. --prefix writes the names of a model nested in another: "language_model." before every name, or
- * "model.language_model." instead of "model.". --extras adds tensors that inference does not use: a prediction layer, old rotary
- * frequencies, a vision part.
+ * "model.language_model." instead of "model.". Prediction layers are those of num_nextn_predict_layers. --extras adds tensors that
+ * inference does not use: a prediction layer if the config has none, old rotary frequencies, a vision part.
  * Read next: tests/oracle/README.md. */
 #include <errno.h>
 #include <inttypes.h>
@@ -35,6 +35,7 @@
 typedef struct model_shape {
   uint32_t layers, dense_layers, hidden, vocab, heads, q_lora, kv_lora, nope, rope, value;
   uint32_t inter, moe_inter, experts, shared_experts;
+  uint32_t prediction_layers;
   bool router_bias, tied;
   double routed_gain; /* factor of the routed experts' last matrix: undoes routed_scaling_factor, as training would */
   double embed_scale; /* the model's factor of the embedding                    */
@@ -148,6 +149,7 @@ static status read_shape(const json_t *config, model_shape *shape) {
   TRY(read_count(config, "intermediate_size", 1, 65536, -1, &shape->inter));
   TRY(read_count(config, "n_routed_experts", 0, EXPERTS_MAX, 0, &shape->experts));
   TRY(read_count(config, "n_shared_experts", 0, 16, 0, &shape->shared_experts));
+  TRY(read_count(config, "num_nextn_predict_layers", 0, 16, 0, &shape->prediction_layers));
   TRY(read_count(config, "moe_intermediate_size", shape->experts > 0 ? 1 : 0, 65536, 0, &shape->moe_inter));
   const json_t *factor = json_object_get(config, "routed_scaling_factor");
   if (factor != NULL && !(json_number_value(factor) > 0.0))
@@ -292,6 +294,31 @@ static void add_moe(model *m, const model_shape *s, const char *prefix, bool is_
   }
 }
 
+/* A layer's own tensors. */
+static void add_layer(model *m, const model_shape *s, uint32_t layer, bool is_dense, bool is_stacked) {
+  char prefix[64];
+  snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".", layer);
+  add_norm(m, prefix, "input_layernorm", s->hidden);
+  add_norm(m, prefix, "post_attention_layernorm", s->hidden);
+  snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".self_attn.", layer);
+  add_attention(m, s, prefix);
+  if (s->index_heads > 0 && !s->is_shared[layer]) add_indexer(m, s, prefix);
+  snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".mlp.", layer);
+  if (is_dense) add_mlp(m, s, prefix, s->inter, 1.0);
+  else add_moe(m, s, prefix, is_stacked);
+}
+
+/* A layer behind the last, which predicts the token after the next one. */
+static void add_prediction(model *m, const model_shape *s, uint32_t layer, bool is_dense, bool is_stacked) {
+  char prefix[64];
+  snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".", layer);
+  add_norm(m, prefix, "enorm", s->hidden);
+  add_norm(m, prefix, "hnorm", s->hidden);
+  add_matrix(m, prefix, "eh_proj", s->hidden, 2 * (uint64_t)s->hidden, 1.0);
+  add_norm(m, prefix, "shared_head.norm", s->hidden);
+  add_layer(m, s, layer, is_dense, is_stacked);
+}
+
 /* Tensors that a checkpoint may hold besides the model's. */
 static void add_extras(model *m, const model_shape *s) {
   char prefix[64];
@@ -299,40 +326,19 @@ static void add_extras(model *m, const model_shape *s) {
     snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".self_attn.rotary_emb.", layer);
     add_vector(m, prefix, "inv_freq", s->rope / 2);
   }
-  snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".", s->layers);
-  add_norm(m, prefix, "enorm", s->hidden);
-  add_norm(m, prefix, "hnorm", s->hidden);
-  add_matrix(m, prefix, "eh_proj", s->hidden, 2 * (uint64_t)s->hidden, 1.0);
-  add_norm(m, prefix, "shared_head.norm", s->hidden);
-  add_norm(m, prefix, "input_layernorm", s->hidden);
-  snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".self_attn.", s->layers);
-  add_attention(m, s, prefix);
-  snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".mlp.", s->layers);
-  add_mlp(m, s, prefix, s->inter, 1.0);
+  if (s->prediction_layers == 0) add_prediction(m, s, s->layers, true, false);
   add_matrix(m, "vision_tower.", "patch_embed.proj", 64, 48, 1.0);
 }
 
 static void list_tensors(model *m, const model_shape *s, bool is_stacked) {
-  char prefix[64];
   add_matrix(m, "model.", "embed_tokens", s->vocab, s->hidden, 1.0);
   if (s->tied) m->tensors[0].deviation = 2.0 / sqrt((double)s->hidden); /* like those of the head */
   else m->tensors[0].deviation = 4.0 / s->embed_scale; /* larger than a layer's contribution, as in a trained model: router ties are then
                                                           rare */
-  for (uint32_t layer = 0; layer < s->layers; ++layer) {
-    snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".", layer);
-    add_norm(m, prefix, "input_layernorm", s->hidden);
-    add_norm(m, prefix, "post_attention_layernorm", s->hidden);
-    snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".self_attn.", layer);
-    add_attention(m, s, prefix);
-    if (s->index_heads > 0 && !s->is_shared[layer]) add_indexer(m, s, prefix);
-    snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".mlp.", layer);
-    if (layer < s->dense_layers || s->experts == 0)
-      add_mlp(m, s, prefix, s->inter, 1.0);
-    else
-      add_moe(m, s, prefix, is_stacked);
-  }
+  for (uint32_t layer = 0; layer < s->layers; ++layer) add_layer(m, s, layer, layer < s->dense_layers || s->experts == 0, is_stacked);
   add_norm(m, "model.", "norm", s->hidden);
   if (!s->tied) add_matrix(m, "", "lm_head", s->vocab, s->hidden, 2.0);
+  for (uint32_t i = 0; i < s->prediction_layers; ++i) add_prediction(m, s, s->layers + i, s->experts == 0, is_stacked);
 }
 
 /* ---- tensors of the files ---- */

@@ -9,9 +9,11 @@ static void embed_row(void *context, uint32_t row, void *scratch) {
   i32 id = a->token[row];
   if (id < 0) id = a->sampled[-1 - id];
   ASSERT(id >= 0 && (u32)id < a->vocab);
-  u32 position = a->position[row];
-  u64 page = a->block_table[(u64)a->seq[row] * a->block_table_stride + position / PAGE_TOKENS];
-  a->history[page * PAGE_TOKENS + position % PAGE_TOKENS] = id;
+  if (a->history) {
+    u32 position = a->position[row];
+    u64 page = a->block_table[(u64)a->seq[row] * a->block_table_stride + position / PAGE_TOKENS];
+    a->history[page * PAGE_TOKENS + position % PAGE_TOKENS] = id;
+  }
   const bf16 *source = a->table + (u64)(u32)id * a->hidden;
   f32 *x = a->x + (u64)row * a->hidden;
   for (u32 i = 0; i < a->hidden; i++) x[i] = num_from_bf16(source[i]) * a->scale; /* R0.1 */

@@ -138,7 +138,7 @@ static void sample_row(void *context, uint32_t row, void *scratch) {
   const sample_args *a = context;
   const f32 *logit = a->logits + (u64)row * a->vocab;
   const sample_param *param = &a->param[row];
-  top_logprob *top = a->top + (u64)row * TOP_LOGPROBS_MAX;
+  top_logprob *top = a->top ? a->top + (u64)row * TOP_LOGPROBS_MAX : NULL;
   sample_result result = {.nonfinite = 1};
   if (all_finite(logit, a->vocab)) {
     f32 p[CORE_PARTS] = {0}, largest = logit[first_of(logit, a->vocab)];

@@ -164,7 +164,7 @@ static uint32_t next_op(const exec *self, uint32_t i, const exec_rows *rows, uin
 static exec_rows rows_of_step(const exec *self, uint32_t side) {
   const plan_header *header = self->plan->header;
   const step_in *head = (const step_in *)(const void *)(self->image[side] + header->io.step);
-  exec_rows rows = exec_rows_made(head->token_count, head->logit_count);
+  exec_rows rows = exec_rows_made(head->token_count, head->logit_count, head[STEP_DRAFTS].token_count);
   rows.kind[ROWS_MADE] = head[STEP_MADE].token_count;
   rows.kind[ROWS_PROMPT] = head[STEP_PROMPT].token_count;
   if (rows.kind[ROWS_PROMPT] == 0) return rows;
@@ -177,6 +177,10 @@ static exec_rows rows_of_step(const exec *self, uint32_t side) {
 
 static void launch(exec *self, const backend_launch *l) { self->backend->calls->launch(self->backend, l); }
 
+/* Whether the next op may start before this one is complete. What a pass of drafts reads early, as others read the step's inputs, was
+ * written by `accept` or by the pass before, which ends with `sample`. */
+static bool may_overlap(const exec_op *op) { return op->plan->kernel != KERNEL_accept && op->plan->kernel != KERNEL_sample; }
+
 void exec_run_ops(exec *self, uint32_t side, exec_rows all) {
   uint32_t tokens = all.kind[ROWS_TOKENS];
   bool branches = tokens >= BRANCH_ROWS_MIN && tokens <= self->plan->header->limits.split_rows_max, follows = false;
@@ -184,7 +188,7 @@ void exec_run_ops(exec *self, uint32_t side, exec_rows all) {
     uint32_t rows = rows_of(&self->ops[i], &all), branch = branches ? self->ops[i].plan->branch : BRANCH_MAIN;
     if (!rows) continue;
     launch(self, &(backend_launch){.op = i, .side = side, .rows = rows, .branch = branch, .piece = piece, .follows = follows});
-    follows = true;
+    follows = may_overlap(&self->ops[i]);
   }
 }
 
@@ -215,12 +219,18 @@ static void upload_image(exec *self, uint32_t side) {
   const uint8_t *image = self->image[side];
   const step_in *head = (const step_in *)(const void *)(image + io->step);
   uint64_t rows = head->token_count, step = exec_address(self, exec_region(REGION_STEP, side), 0), bytes;
-  const table tables[] = {{io->step, STEP_PARTS * sizeof *head}, {io->logit_row, 4ull * head->logit_count},
-                          {io->sample, sizeof(sample_param) * head->logit_count}, {io->token, 4 * rows}, {io->position, 4 * rows},
-                          {io->seq, 4 * rows}, {io->tiles, sizeof(attn_tile) * head[STEP_MADE].tile_count},
-                          {io->prompt_tiles, sizeof(attn_tile) * head[STEP_PROMPT].tile_count},
-                          {io->contexts, sizeof(step_context) * head[STEP_PROMPT].seq_count}};
-  size_t count = ARRAY_LEN(tables) - (head[STEP_PROMPT].token_count ? 0 : 2);
+  const bool has_prompts = head[STEP_PROMPT].token_count > 0, has_mtp = plan_has_mtp(&self->plan->header->limits);
+  const table all[] = {{io->step, STEP_PARTS * sizeof *head}, {io->logit_row, 4ull * head->logit_count},
+                       {io->sample, sizeof(sample_param) * head->logit_count},
+                       {io->drafts, has_mtp * sizeof(step_draft) * head[STEP_DRAFTS].token_count}, {io->token, 4 * rows},
+                       {io->position, 4 * rows}, {io->seq, 4 * rows}, {io->next, has_mtp * 4 * rows},
+                       {io->tiles, sizeof(attn_tile) * head[STEP_MADE].tile_count},
+                       {io->prompt_tiles, has_prompts * sizeof(attn_tile) * head[STEP_PROMPT].tile_count},
+                       {io->contexts, has_prompts * sizeof(step_context) * head[STEP_PROMPT].seq_count}};
+  table tables[ARRAY_LEN(all)];
+  size_t count = 0;
+  for (size_t i = 0; i < ARRAY_LEN(all); i++)
+    if (all[i].bytes) tables[count++] = all[i];
   if (self->options.poison) copy_in(self, step, image, io->block_table);
   for (size_t i = 0; i < count && !self->options.poison;) {
     const table *first = &tables[i];
@@ -271,6 +281,7 @@ static void download_results(exec *self, uint32_t side, const step_in *head) {
   if (self->options.logits && rows)
     copy_out(self, QUEUE_OPS, self->logits[side], exec_address(self, REGION_WORK, io->logits),
              4ull * rows * self->plan->header->model.vocab);
+  const uint32_t drafts = head[STEP_DRAFTS].token_count ? self->plan->header->limits.draft_tokens : 0;
   ranks_fetch_links(self, side);
   self->backend->calls->record(self->backend, QUEUE_OPS, side);
   for (size_t i = 0; i < count && rows;) {
@@ -278,6 +289,9 @@ static void download_results(exec *self, uint32_t side, const step_in *head) {
     i += near_tables(first, count - i, &bytes);
     copy_out(self, QUEUE_RESULTS, self->result[side] + first->at, source + first->at, bytes);
   }
+  if (drafts)
+    copy_out(self, QUEUE_RESULTS, self->result[side] + io->draft, source + io->draft,
+             sizeof(sample_result) * drafts * plan_draft_stride(&self->plan->header->limits));
   ranks_fetch(self, side, head);
   self->backend->calls->record(self->backend, QUEUE_RESULTS, side);
 }
@@ -288,13 +302,16 @@ exec_input exec_fill(exec *self, uint32_t side) {
   ASSERT(side < 2);
   const plan_io *io = &self->plan->header->io;
   uint8_t *image = self->image[side];
+  const bool has_mtp = plan_has_mtp(&self->plan->header->limits);
   if (self->options.poison) memset(image, 0xff, io->block_table);
   return (exec_input){.head = (step_in *)(void *)(image + io->step), .token = (int32_t *)(void *)(image + io->token),
                       .position = (uint32_t *)(void *)(image + io->position), .seq = (uint32_t *)(void *)(image + io->seq),
                       .tiles = (attn_tile *)(void *)(image + io->tiles), .logit_row = (uint32_t *)(void *)(image + io->logit_row),
                       .sample = (sample_param *)(void *)(image + io->sample),
                       .prompt_tiles = (attn_tile *)(void *)(image + io->prompt_tiles),
-                      .contexts = (step_context *)(void *)(image + io->contexts)};
+                      .contexts = (step_context *)(void *)(image + io->contexts),
+                      .next = has_mtp ? (int32_t *)(void *)(image + io->next) : NULL,
+                      .drafts = has_mtp ? (step_draft *)(void *)(image + io->drafts) : NULL};
 }
 
 uint32_t exec_cut_tiles(attn_tile *tiles, attn_tile all, uint32_t most, uint32_t edge) {
@@ -317,6 +334,12 @@ void exec_set_counts(const exec_input *in, uint32_t logits, step_in ordinary, st
                                  .seq_count = ordinary.seq_count + prompt.seq_count};
   in->head[STEP_MADE] = ordinary;
   in->head[STEP_PROMPT] = prompt;
+  in->head[STEP_DRAFTS] = (step_in){0};
+}
+
+void exec_set_drafts(const exec_input *in, uint32_t count) {
+  ASSERT(in->drafts && count <= in->head[STEP_ALL].logit_count);
+  in->head[STEP_DRAFTS] = (step_in){.token_count = count, .logit_count = count, .tile_count = count, .seq_count = count};
 }
 
 block_table *exec_block_table(exec *self) { return &self->table; }
@@ -331,10 +354,11 @@ static void poison_pages(exec *self, uint64_t offset, uint32_t tables, uint64_t 
 
 void exec_drop_pages(exec *self, const uint32_t *pages, uint32_t count) {
   const plan_header *header = self->plan->header;
+  const uint32_t layers = plan_kept_layers(&header->model, &header->limits);
   if (!self->options.poison) return;
-  poison_pages(self, 0, header->model.layers, (uint64_t)PAGE_TOKENS * plan_kv_row_bytes(&header->model, &header->quant), pages, count);
+  poison_pages(self, 0, layers, (uint64_t)PAGE_TOKENS * plan_kv_row_bytes(&header->model, &header->quant), pages, count);
   poison_pages(self, header->io.history, 1, 4ull * PAGE_TOKENS, pages, count);
-  poison_pages(self, header->io.index, plan_indexers(&header->quant, header->model.layers), INDEX_PAGE_BYTES, pages, count);
+  poison_pages(self, header->io.index, plan_indexers(&header->quant, layers), INDEX_PAGE_BYTES, pages, count);
 }
 
 /* The smallest ladder index that holds `tokens` rows, or rung_count. */
@@ -352,6 +376,7 @@ static const step_in *begin_step(exec *self, uint32_t side) {
   ASSERT(head->token_count >= 1 && head->token_count <= limits->max_batch_tokens);
   ASSERT(head->logit_count <= limits->max_logit_rows);
   ASSERT(head->tile_count >= 1 && head->tile_count <= head->token_count);
+  ASSERT(head[STEP_DRAFTS].token_count <= (plan_has_mtp(limits) ? min_u32(head->logit_count, limits->max_seqs) : 0));
   ranks_renew(self);
   upload_inputs(self, side);
   if (self->options.poison) poison_range(self, exec_address(self, REGION_WORK, 0), self->plan->regions[REGION_WORK].bytes);
@@ -377,11 +402,12 @@ void exec_submit(exec *self, uint32_t side, bool decode) {
   self->is_chained[step % EXEC_TIMED_STEPS] = step > self->waited && self->is_marked[(step - 1) % EXEC_TIMED_STEPS];
   const step_in *head = begin_step(self, side);
   ASSERT(!decode || head->logit_count == head->token_count);
-  uint32_t rung = decode ? rung_for(self, head->token_count) : self->rung_count;
+  const bool is_captured = decode && (!plan_has_mtp(&self->plan->header->limits) || head[STEP_DRAFTS].token_count > 0);
+  uint32_t rung = is_captured ? rung_for(self, head->token_count) : self->rung_count;
   mark(self, mark_of(self, step));
   if (rung == self->rung_count) exec_run_ops(self, side, rows_of_step(self, side));
   else if (self->graphs[rung][side]) self->backend->calls->replay(self->backend, self->graphs[rung][side], "decode graph");
-  else exec_run_ops(self, side, exec_rows_made(self->plan->ladder[rung], self->plan->ladder[rung]));
+  else exec_run_ops(self, side, exec_rows_most(&self->plan->header->limits, self->plan->ladder[rung], self->plan->ladder[rung]));
   mark(self, mark_of(self, step) + 1);
   end_step(self, side, head);
 }
@@ -404,10 +430,13 @@ exec_results exec_wait(exec *self, uint32_t side) {
   self->waited++;
   block_table_done(&self->table);
   const plan_io *io = &self->plan->header->io;
+  const plan_limits *limits = &self->plan->header->limits;
   const uint8_t *image = self->result[side];
   return (exec_results){.result = (const sample_result *)(const void *)(image + io->result),
                         .top = (const top_logprob *)(const void *)(image + io->top),
-                        .digest = (const uint64_t *)(const void *)(image + io->digest), .logits = self->logits[side]};
+                        .digest = (const uint64_t *)(const void *)(image + io->digest), .logits = self->logits[side],
+                        .draft = plan_has_mtp(limits) ? (const sample_result *)(const void *)(image + io->draft) : NULL,
+                        .draft_stride = plan_draft_stride(limits)};
 }
 
 /* === Looking in ============================================================================================================= */
@@ -423,7 +452,7 @@ void exec_submit_watched(exec *self, uint32_t side, exec_see *see, void *context
     bool is_whole = self->ops[i].plan->rows_kind != ROWS_PROMPT || piece + 1 == all.pieces;
     if (rows) launch(self, &(backend_launch){.op = i, .side = side, .rows = rows, .branch = BRANCH_MAIN, .piece = piece});
     next = next_op(self, i, &all, &piece);
-    if (!rows || !is_whole) continue;
+    if (!rows || !is_whole || i >= self->plan->main_op_count) continue;
     wait_for(self, self->ops[i].name);
     see(context, i);
   }
@@ -432,7 +461,7 @@ void exec_submit_watched(exec *self, uint32_t side, exec_see *see, void *context
 
 void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool follows) {
   ASSERT(op < self->op_count);
-  exec_rows all = exec_rows_made(token_rows, logit_rows);
+  exec_rows all = exec_rows_made(token_rows, logit_rows, token_rows);
   all.kind[ROWS_PROMPT] = token_rows;
   uint32_t rows = rows_of(&self->ops[op], &all);
   ASSERT(rows > 0);

@@ -48,6 +48,9 @@ typedef struct exec_input {
   sample_param *sample;
   attn_tile *prompt_tiles;  /* with expand_pages, and so contexts */
   step_context *contexts;
+  int32_t *next;            /* [max_batch_tokens], with SPECULATION_MTP else null: id after each token row, -1: the one that the row
+                             * chooses */
+  step_draft *drafts;       /* [max_seqs], likewise: exec_set_drafts */
 } exec_input;
 
 typedef struct exec_results { /* of the last step of this side; valid until its next step is submitted */
@@ -55,6 +58,9 @@ typedef struct exec_results { /* of the last step of this side; valid until its 
   const top_logprob *top;      /* [logit_count][TOP_LOGPROBS_MAX]: of a row its top_count   */
   const uint64_t *digest;      /* [logit_count]                                             */
   const float *logits;         /* [logit_count][vocab]; null without the option             */
+  const sample_result *draft;  /* [draft_tokens][draft_stride] by pass and entry of the step's drafts: as if the token were chosen after
+                                * those of the passes before; null without SPECULATION_MTP   */
+  uint32_t draft_stride;
 } exec_results;
 
 /* Time from the last op of a step to the first op of the next, if the host had submitted that one in time: copies of results and inputs,
@@ -119,8 +125,11 @@ uint32_t exec_cut_tiles(attn_tile *tiles, attn_tile all, uint32_t most, uint32_t
 /* Adds context number nth, after those before it: `tokens` tokens of the slot. */
 void exec_add_context(const exec_input *in, uint32_t nth, uint32_t slot, uint32_t tokens);
 
-/* Writes the head of the image: the counts of ordinary rows and of prompt rows, see enum step_part. */
+/* Writes the head of the image: the counts of ordinary rows and of prompt rows, see enum step_part; no drafts. */
 void exec_set_counts(const exec_input *in, uint32_t logits, step_in ordinary, step_in prompt);
+
+/* After it, with SPECULATION_MTP: the number of entries of `drafts`, at most one for each sequence of the step. */
+void exec_set_drafts(const exec_input *in, uint32_t count);
 
 /* The pages and token lists of the slots. What changes in it goes to the device with the next steps. */
 block_table *exec_block_table(exec *self);
@@ -135,8 +144,8 @@ void exec_submit(exec *self, uint32_t side, bool decode);
 /* Waits for the step last submitted with this side. */
 exec_results exec_wait(exec *self, uint32_t side);
 
-/* Instead of exec_submit: runs the step op by op, by direct launches, and calls `see` after every op that ran, once its results are in
- * memory. Returns when the step has run. */
+/* Instead of exec_submit: runs the step op by op, by direct launches, and calls `see` after every op that ran, except for those of the
+ * draft section, once its results are in memory. Returns when the step has run. */
 typedef void exec_see(void *context, uint32_t op);
 void exec_submit_watched(exec *self, uint32_t side, exec_see *see, void *context);
 

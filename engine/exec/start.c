@@ -167,6 +167,8 @@ static void put_dummy_step(exec *self) {
       in.prompt_tiles[0] = in.tiles[0];
       in.contexts[0] = (step_context){.first = 0, .tokens = 1, .seq = 0};
     }
+    if (in.next) in.next[0] = -1;
+    if (in.drafts) in.drafts[0] = (step_draft){.first = 0, .count = 1, .slot = 0};
     in.sample[0] = (sample_param){.top_p_fixed = 1ull << 32, .repetition = 1, .position = 1, .prompt_count = 1, .target = -1};
     b->calls->upload(b, QUEUE_OPS, exec_address(self, region, 0), self->image[side], io->block_table);
     b->calls->fill(b, exec_address(self, region, io->block_table), 0, sizeof(uint32_t));
@@ -183,7 +185,8 @@ static uint32_t add_class(uint32_t *classes, uint32_t count, uint32_t rows, uint
 
 /* Launch rows with which every op runs that has an alternative for so many tokens. */
 static exec_rows rows_for_all(const exec *self, uint32_t tokens) {
-  exec_rows rows = exec_rows_made(tokens, min_u32(tokens, self->plan->header->limits.max_logit_rows));
+  const plan_limits *limits = &self->plan->header->limits;
+  exec_rows rows = exec_rows_most(limits, tokens, min_u32(tokens, limits->max_logit_rows));
   rows.kind[ROWS_PROMPT] = tokens;
   rows.pieces = 1;
   return rows;
@@ -206,7 +209,8 @@ static void warm_up(exec *self) {
 static status capture_graph(exec *self, uint32_t rung, uint32_t side) {
   backend *b = self->backend;
   TRY(b->calls->capture_begin(b));
-  exec_run_ops(self, side, exec_rows_made(self->plan->ladder[rung], self->plan->ladder[rung]));
+  const uint32_t rows = self->plan->ladder[rung];
+  exec_run_ops(self, side, exec_rows_most(&self->plan->header->limits, rows, rows));
   return b->calls->capture_end(b, &self->graphs[rung][side]);
 }
 

@@ -37,12 +37,17 @@ static inline uint64_t exec_address(const exec *self, uint32_t region, uint64_t 
 }
 
 typedef struct exec_rows { /* launch rows, by enum rows_kind, and how often the ops of ROWS_PROMPT are repeated */
-  uint32_t kind[ROWS_PROMPT + 1], pieces;
+  uint32_t kind[ROWS_KINDS], pieces;
 } exec_rows;
 
 /* The launch rows of a step without prompt ops: all its token rows are ordinary ones. */
-static inline exec_rows exec_rows_made(uint32_t tokens, uint32_t logits) {
-  return (exec_rows){.kind = {[ROWS_TOKENS] = tokens, [ROWS_LOGITS] = logits, [ROWS_MADE] = tokens}};
+static inline exec_rows exec_rows_made(uint32_t tokens, uint32_t logits, uint32_t drafts) {
+  return (exec_rows){.kind = {[ROWS_TOKENS] = tokens, [ROWS_LOGITS] = logits, [ROWS_MADE] = tokens, [ROWS_DRAFTS] = drafts}};
+}
+
+/* The same with as many drafts as a step with so many logits rows can have. */
+static inline exec_rows exec_rows_most(const plan_limits *limits, uint32_t tokens, uint32_t logits) {
+  return exec_rows_made(tokens, logits, plan_has_mtp(limits) ? min_u32(logits, limits->max_seqs) : 0);
 }
 
 /* Launches the ops for the given launch rows (exec.c). */

@@ -18,5 +18,6 @@ static void cost(const op_operands *o, const op_step *step, op_cost *sum) {
   sum->flops += (double)(step->rows * a->hidden);
 }
 
-const op_description ops_embed = {.pointers = offsetof(embed_args, hidden) / 8, .family = OP_OF_ROWS, .operands = operands,
-                                  .cost = cost};
+const op_description ops_embed = {.pointers = offsetof(embed_args, hidden) / 8, .family = OP_OF_ROWS, .operands = operands, .cost = cost,
+                                  .optional = OP_POINTER(embed, sampled) | OP_POINTER(embed, position) | OP_POINTER(embed, seq) |
+                                              OP_POINTER(embed, block_table) | OP_POINTER(embed, history)};

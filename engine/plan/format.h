@@ -26,7 +26,7 @@ typedef struct plan_span { /* a table: `count` items at `offset` (bytes from the
 enum plan_region_id {
   REGION_WEIGHTS = 0, /* tensors, read-only after start-up                                   */
   REGION_TABLES = 1,  /* cos_sin and q_scale, computed at start-up, read-only after          */
-  REGION_KV = 2,      /* [layers][pages][64] rows of the kv format, history, indexers' pages */
+  REGION_KV = 2,      /* [kept layers][pages][64] rows of the kv format, history, indexers' pages */
   REGION_STATE = 3,   /* sampled tokens by slot, grid barriers: survives between steps       */
   REGION_STEP = 4,    /* inputs of even steps, uploaded while the previous step runs         */
   REGION_RESULT = 5,  /* results of even steps, downloaded while the next step runs          */
@@ -87,6 +87,9 @@ typedef struct plan_io { /* byte offsets of the host's inputs and outputs, from 
   uint64_t inbox;       /* STATE: EXCHANGE_INBOX_BYTES, initially zero; written by the other ranks; 0 with NCCL */
   uint64_t rank_x;      /* RESULT: u64 [max_batch_tokens] digests of x, the same on all ranks; with several ranks, else 0 */
   uint64_t rank_head;   /* RESULT: u64 [max_logit_rows] of the head's input, as rank_x */
+  uint64_t next;        /* STEP: i32 [max_batch_tokens]; this and the next two: with SPECULATION_MTP, else 0 */
+  uint64_t drafts;      /* STEP: step_draft [max_seqs]                 */
+  uint64_t draft;       /* RESULT: sample_result [draft_tokens][plan_draft_stride] */
 } plan_io;
 
 enum plan_dtype { DTYPE_BF16 = 0, DTYPE_F32 = 1, DTYPE_E4M3 = 2 };
@@ -208,14 +211,25 @@ typedef struct plan_header {
   plan_span notes;          /* uint32_t strings: notes on what the planner ignored or assumed */
 } plan_header;
 _Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
-_Static_assert(sizeof(plan_limits) == 72 && sizeof(plan_io) == 208 && sizeof(plan_tensor) == 56, "layout");
+_Static_assert(sizeof(plan_limits) == 72 && sizeof(plan_io) == 232 && sizeof(plan_tensor) == 56, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
 _Static_assert(sizeof(plan_op) == 112 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");
 
 /* The most launch rows of a kind (enum rows_kind) that a step can have. */
 static inline uint32_t plan_rows_limit(const plan_limits *limits, uint32_t rows_kind) {
+  if (rows_kind == ROWS_DRAFTS) return limits->max_seqs;
   return rows_kind == ROWS_LOGITS ? limits->max_logit_rows : limits->max_batch_tokens;
+}
+
+static inline int plan_has_mtp(const plan_limits *limits) { return limits->speculation == SPECULATION_MTP; }
+
+/* Sequences from one pass of drafts to the next, in tables by pass and sequence: every pass begins at a multiple of 16 bytes. */
+static inline uint32_t plan_draft_stride(const plan_limits *limits) { return (limits->max_seqs + 3) / 4 * 4; }
+
+/* The layers that keep rows of every token: the model's, and with SPECULATION_MTP the prediction layer. */
+static inline uint32_t plan_kept_layers(const plan_model *model, const plan_limits *limits) {
+  return model->layers + (plan_has_mtp(limits) ? 1 : 0);
 }
 
 /* Heads of a rank. */

@@ -16,14 +16,14 @@ static inline uint32_t plan_indexers(const plan_quant *quant, uint32_t layer) {
   return count;
 }
 
-/* Bytes of the pages of all indexers. */
+/* Bytes of the pages of the indexers of these layers. */
 static inline uint64_t plan_index_bytes(const plan_quant *quant, uint32_t layers, uint32_t kv_pages) {
   return (uint64_t)plan_indexers(quant, layers) * kv_pages * INDEX_PAGE_BYTES;
 }
 
-/* Bytes of a page of 64 tokens in all layers, without its history. */
-static inline uint64_t plan_page_bytes(const plan_model *model, const plan_quant *quant) {
-  return (uint64_t)model->layers * PAGE_TOKENS * plan_kv_row_bytes(model, quant) + plan_index_bytes(quant, model->layers, 1);
+/* Bytes of a page of 64 tokens in all layers that keep rows, without its history. */
+static inline uint64_t plan_page_bytes(const plan_model *model, const plan_quant *quant, uint32_t kept_layers) {
+  return (uint64_t)kept_layers * PAGE_TOKENS * plan_kv_row_bytes(model, quant) + plan_index_bytes(quant, kept_layers, 1);
 }
 
 #endif

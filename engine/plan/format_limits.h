@@ -10,8 +10,9 @@ enum plan_parity {
   PARITY_FAST_PREFILL = 1 /* prompt tokens attend in the expanded form: other bits */
 };
 
-/* Where guesses of next tokens come from. NGRAM: what followed the newest tokens where they occurred before. */
-enum plan_speculation { SPECULATION_OFF = 0, SPECULATION_NGRAM = 1 };
+/* Where guesses of next tokens come from. NGRAM: what followed the newest tokens where they occurred before. MTP: the model's prediction
+ * layer, the layer after the last, whose ops are the plan's draft section. */
+enum plan_speculation { SPECULATION_OFF = 0, SPECULATION_NGRAM = 1, SPECULATION_MTP = 2 };
 
 /* How ranks exchange: our kernels write into each other's memory; or NCCL, with the inbox of an exchange in WORK, and no rank_norm. */
 enum plan_transport { TRANSPORT_PEER = 0, TRANSPORT_NCCL = 1 };

@@ -180,10 +180,17 @@ static status check_quant(const plan_header *h) {
 
 static status check_speculation(const plan_limits *l) {
   const uint32_t is_on = l->speculation != SPECULATION_OFF, matches = l->speculation == SPECULATION_NGRAM;
-  TRY(check_range("speculation", l->speculation, SPECULATION_OFF, SPECULATION_NGRAM));
+  TRY(check_range("speculation", l->speculation, SPECULATION_OFF, SPECULATION_MTP));
   TRY(check_range("draft_tokens", l->draft_tokens, is_on, is_on * DRAFT_TOKENS_MAX));
   TRY(check_range("match_min", l->match_min, matches * MATCH_TOKENS_MIN, matches * MATCH_TOKENS_MAX));
   return check_range("match_max", l->match_max, l->match_min, matches * MATCH_TOKENS_MAX);
+}
+
+/* The layer after the last has a number, too. */
+static status check_prediction(const plan_header *h) {
+  if (!plan_has_mtp(&h->limits)) return OK;
+  TRY(check_range("parity with mtp", h->limits.parity, PARITY_STRICT, PARITY_STRICT));
+  return check_range("layers with mtp", h->model.layers, 1, LAYERS_MAX - 1);
 }
 
 static status check_limits(const plan_limits *l) {
@@ -228,7 +235,7 @@ static status check_io(const check *c) {
   const plan_io *io = &c->header->io;
   const plan_limits *l = &c->header->limits;
   const plan_model *m = &c->header->model;
-  const bool has_prompts = l->expand_pages > 0;
+  const bool has_prompts = l->expand_pages > 0, has_mtp = plan_has_mtp(l);
   const struct { const char *name; uint64_t offset, bytes; uint32_t region; } parts[] = {
     {"step", io->step, STEP_PARTS * sizeof(step_in), REGION_STEP},
     {"token", io->token, 4ull * l->max_batch_tokens, REGION_STEP},
@@ -249,13 +256,16 @@ static status check_io(const check *c) {
     {"history", io->history, 4ull * PAGE_TOKENS * l->kv_pages, REGION_KV},
     {"prompt_tiles", io->prompt_tiles, has_prompts ? sizeof(attn_tile) * (uint64_t)l->max_batch_tokens : 0, REGION_STEP},
     {"contexts", io->contexts, has_prompts ? sizeof(step_context) * (uint64_t)l->max_seqs : 0, REGION_STEP},
-    {"index", io->index, plan_index_bytes(&c->header->quant, m->layers, l->kv_pages), REGION_KV},
+    {"index", io->index, plan_index_bytes(&c->header->quant, plan_kept_layers(m, l), l->kv_pages), REGION_KV},
     {"meetings", io->meetings, plan_may_spread(m, &c->header->quant, l, plan_rank_heads(m, l)) ? 4ull * ATTN_MEETINGS : 0, REGION_STATE},
     {"ranks", io->ranks, l->ranks > 1 ? sizeof(exchange_ranks) : 0, REGION_STATE},
     {"exchange", io->exchange, l->ranks > 1 ? 4ull * EXCHANGE_STATE_WORDS : 0, REGION_STATE},
     {"rank_x", io->rank_x, l->ranks > 1 ? 8ull * l->max_batch_tokens : 0, REGION_RESULT},
     {"rank_head", io->rank_head, l->ranks > 1 ? 8ull * l->max_logit_rows : 0, REGION_RESULT},
     {"inbox", io->inbox, l->ranks > 1 && l->transport == TRANSPORT_PEER ? EXCHANGE_INBOX_BYTES(l->ranks) : 0, REGION_STATE},
+    {"next", io->next, has_mtp ? 4ull * l->max_batch_tokens : 0, REGION_STEP},
+    {"drafts", io->drafts, has_mtp ? sizeof(step_draft) * (uint64_t)l->max_seqs : 0, REGION_STEP},
+    {"draft", io->draft, has_mtp ? sizeof(sample_result) * (uint64_t)l->draft_tokens * plan_draft_stride(l) : 0, REGION_RESULT},
   };
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
     uint64_t room = c->view->regions[parts[i].region].bytes;
@@ -359,8 +369,9 @@ static status check_op(const check *c, const plan_op *op) {
     return FAIL(ERR_FORMAT, "plan op %s: expected %u argument bytes inside the table, found %u at %u", name,
                 plan_args_bytes(op->kernel), op->args_bytes, op->args_offset);
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "plan op %s: branch %u, at most %u", name, op->branch, BRANCH_JOIN);
-  uint32_t kinds = c->header->limits.expand_pages == 0 ? ROWS_LOGITS : ROWS_PROMPT;
-  if (op->rows_kind > kinds || op->rows_min > op->rows_max)
+  const bool is_part = op->rows_kind == ROWS_MADE || op->rows_kind == ROWS_PROMPT, is_draft = op->rows_kind == ROWS_DRAFTS;
+  const bool is_offered = (!is_part || c->header->limits.expand_pages > 0) && (!is_draft || plan_has_mtp(&c->header->limits));
+  if (op->rows_kind >= ROWS_KINDS || !is_offered || op->rows_min > op->rows_max)
     return FAIL(ERR_FORMAT, "plan op %s: rows of kind %u from %u to %u", name, op->rows_kind, op->rows_min, op->rows_max);
   if ((uint64_t)op->first_fixup + op->fixup_count > c->view->fixup_count ||
       (uint64_t)op->first_gemm + op->gemm_count > c->view->gemm_count)
@@ -410,12 +421,14 @@ status plan_view(const void *bytes, size_t byte_count, plan *view) {
   TRY(check_model(&c.header->model));
   TRY(check_limits(&c.header->limits));
   TRY(check_quant(c.header));
+  TRY(check_prediction(c.header));
   TRY(check_regions(&c));
   TRY(check_io(&c));
   TRY(check_tensors(&c));
   TRY(check_buffers(&c));
   TRY(check_kernels(&c));
   for (uint32_t i = 0; i < result.op_count; i++) TRY(check_op(&c, &result.ops[i]));
+  while (result.main_op_count < result.op_count && result.ops[result.main_op_count].kernel != KERNEL_accept) result.main_op_count++;
   TRY(check_rest(&c));
   *view = result;
   return OK;

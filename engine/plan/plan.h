@@ -25,6 +25,7 @@ typedef struct plan {
   const uint32_t *notes;
   uint32_t tensor_count, buffer_count, spec_count, kernel_count, op_count, fixup_count, gemm_count, guarantee_count,
       ladder_count, note_count;
+  uint32_t main_op_count; /* ops from this one on, which is an `accept`, are the draft section; op_count: there is none */
   void *memory; /* the file's bytes, owned after plan_open; null for a view of the caller's bytes */
 } plan;
 

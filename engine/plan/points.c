@@ -242,7 +242,7 @@ status points_open(points *self, const plan *p, arena *host) {
   m.list = list, m.places = places, m.first_op = first_op, m.first_of_op = first_of_op, m.of_op = of_op;
   for (m.op = 0; m.op < p->op_count; m.op++) {
     m.first_of_op[m.op] = m.made;
-    TRY(add_op(&m));
+    if (m.op < p->main_op_count) TRY(add_op(&m)); /* what drafts are made from is no part of a request's trace */
   }
   m.first_of_op[p->op_count] = m.made;
   TRY(sort_points(&m));

@@ -9,10 +9,17 @@ step_build step_build_begin(const plan_header *header, exec_input in, step_row *
 
 /* === Rows =================================================================================================================== */
 
+/* The token after this position, or -1: the step chooses it. */
+static int32_t token_after(const verbatim_request *request, uint32_t position) {
+  const bool is_known = position + 1 < request->prompt_count + request->token_count;
+  return is_known ? request_token(request, position + 1) : -1;
+}
+
 static void add_token(step_build *self, const sequence *s, int32_t token, uint32_t position) {
   self->in.token[self->tokens] = token;
   self->in.position[self->tokens] = position;
   self->in.seq[self->tokens] = s->slot;
+  if (self->in.next) self->in.next[self->tokens] = token_after(s->request, position);
   self->watched[self->tokens] = (watch_row){.request = s->request, .position = position, .slot = s->slot, .logit = UINT32_MAX,
                                             .is_prompt = self->is_prompt};
   self->tokens++;
@@ -25,6 +32,17 @@ static void add_logits(step_build *self, const sequence *s, uint32_t position) {
   self->rows[self->logits] = (step_row){.slot = s->slot, .generation = s->generation, .position = position, .draft = -1};
   self->watched[self->tokens - 1].logit = self->logits;
   self->logits++;
+}
+
+/* Asks for drafts after the rows of a sequence, whose logits rows begin at `first`, unless none of them chooses a token, or one of the
+ * drafts' positions has no page. */
+static void add_drafts(step_build *self, const sequence *s, uint32_t first) {
+  const plan_limits *limits = &self->header->limits;
+  while (first < self->logits && self->in.sample[first].target >= 0) first++;
+  if (!self->in.drafts || first == self->logits) return;
+  const uint64_t places = min_u64((uint64_t)s->page_count * PAGE_TOKENS, limits->max_len);
+  if ((uint64_t)self->rows[self->logits - 1].position + limits->draft_tokens > places) return;
+  self->in.drafts[self->drafts++] = (step_draft){.first = first, .count = self->logits - first, .slot = s->slot};
 }
 
 /* === Tiles ================================================================================================================== */
@@ -73,6 +91,7 @@ uint32_t step_build_room(const step_build *self, const verbatim_request *request
 
 void step_build_decode(step_build *self, const sequence *s) {
   const bool is_known = s->draft.taken || s->draft.was_taken; /* else the slot on the device has it */
+  const uint32_t first = self->logits;
   self->is_prompt = false;
   add_tiles(self, s, 1 + s->draft.taken, s->computed, self->header->limits.attn_tile_tokens);
   add_token(self, s, is_known ? request_token(s->request, s->computed) : -1 - (int32_t)s->slot, s->computed);
@@ -82,12 +101,14 @@ void step_build_decode(step_build *self, const sequence *s) {
     add_logits(self, s, s->computed + 1 + i);
     self->rows[self->logits - 1].draft = s->draft.ids[i];
   }
+  add_drafts(self, s, first);
   self->seqs++;
 }
 
 void step_build_known(step_build *self, const sequence *s, uint32_t position, uint32_t count, bool alone) {
   const verbatim_request *request = s->request;
   const bool is_widened = !alone && widens(self, count, position);
+  const uint32_t logits = self->logits;
   self->is_prompt = is_widened || step_build_is_prompt(self, request, position);
   if (is_widened) add_widened_tiles(self, s, count, position);
   else if (self->is_prompt) add_prompt_tiles(self, s, count, position, alone ? 1 : PROMPT_TILE_TOKENS);
@@ -96,6 +117,7 @@ void step_build_known(step_build *self, const sequence *s, uint32_t position, ui
     add_token(self, s, request_token(request, position + i), position + i);
     if (position + i >= request_state_of(request)->row_next) add_logits(self, s, position + i);
   }
+  add_drafts(self, s, logits);
   self->seqs++;
 }
 
@@ -103,4 +125,5 @@ void step_build_end(const step_build *self) {
   step_in ordinary = {.token_count = self->ordinary_rows, .tile_count = self->tiles, .seq_count = self->seqs - self->contexts};
   step_in prompt = {.token_count = self->tokens - self->ordinary_rows, .tile_count = self->prompt_tiles, .seq_count = self->contexts};
   exec_set_counts(&self->in, self->logits, ordinary, prompt);
+  if (self->in.drafts) exec_set_drafts(&self->in, self->drafts);
 }

@@ -25,6 +25,7 @@ typedef struct step_build {
   uint32_t ordinary_rows, tiles;   /* token rows that are not of ROWS_PROMPT, and their tiles */
   uint32_t prompt_tiles, contexts; /* of the others                                           */
   uint32_t widened_pages;          /* pages of contexts that the step dequantizes             */
+  uint32_t drafts;                 /* entries of in.drafts                                    */
   bool is_prompt;                  /* the rows that are added now are of ROWS_PROMPT          */
 } step_build;
 

@@ -226,6 +226,10 @@ static bool is_after_last(const plan *p, const char *name) {
   return strtoul(name + sizeof start - 1, NULL, 10) >= p->header->model.layers;
 }
 
+bool weights_match_is_prediction(const weights_match *self, const weights_source *source) {
+  return is_after_last(self->plan, source->name);
+}
+
 void weights_match_report(const weights_match *self, weights_report *report) {
   const struct weights_naming *naming = self->naming;
   report->naming = naming->text;

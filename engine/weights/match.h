@@ -40,6 +40,9 @@ bool weights_match_is_widened(const plan_tensor *use, const safetensor *tensor);
 /* Whether the plan expects bf16 and the files have fp32, whose numbers must then all be bf16 numbers: read.h sees to it. */
 bool weights_match_is_narrowed(const plan_tensor *use, const safetensor *tensor);
 
+/* Whether a source is of a layer after the model's last, from which no request's bits come: it is no part of the digest. */
+bool weights_match_is_prediction(const weights_match *self, const weights_source *source);
+
 /* Fills in naming and the counts of tensors that the plan does not use. */
 void weights_match_report(const weights_match *self, weights_report *report);
 

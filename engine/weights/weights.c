@@ -134,6 +134,7 @@ static digest combine(const weights_match *self) {
   digest_start(&state);
   for (uint32_t i = 0; i < self->source_count; i++) {
     const weights_source *s = &self->sources[i];
+    if (weights_match_is_prediction(self, s)) continue;
     digest_add(&state, s->name, strlen(s->name) + 1);
     digest_add(&state, s->tensor->dtype, strlen(s->tensor->dtype) + 1);
     digest_add(&state, &s->tensor->rank, sizeof s->tensor->rank);
@@ -155,8 +156,10 @@ static status load(loader *self, weights_report *report) {
   TRY(load_all(self, &made.threads));
   made.digest = combine(match);
   weights_match_report(match, &made);
-  for (uint32_t i = 0; self->visit && i < match->source_count; i++)
-    self->visit(self->context, match->sources[i].name, match->sources[i].tensor, &match->sources[i].digest);
+  for (uint32_t i = 0; self->visit && i < match->source_count; i++) {
+    const weights_source *s = &match->sources[i];
+    if (!weights_match_is_prediction(match, s)) self->visit(self->context, s->name, s->tensor, &s->digest);
+  }
   *report = made;
   return OK;
 }

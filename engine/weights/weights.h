@@ -2,7 +2,7 @@
  *
  * The digest depends only on the tensors that the plan uses, and not on shards, ignored tensors or the nesting of the model in another. It
  * is the XXH3-128 over every source tensor in plan order, scales after the tensor that they scale, without repeats, of {the plan's name of
- * it, NUL, dtype, NUL, rank u32, shape u64 each, XXH3-128 of the data}.
+ * it, NUL, dtype, NUL, rank u32, shape u64 each, XXH3-128 of the data}. Tensors of a prediction layer are loaded and not digested.
  * Start-up only. Read next: match.h, read.h, gpu/staging.h, plan/format.h (plan_tensor). */
 #ifndef VERBATIM_WEIGHTS_H
 #define VERBATIM_WEIGHTS_H

@@ -1,8 +1,8 @@
 /* embed.cu - x[t][:] = fp32(table[id][:]) * scale. NUMERICS.md, `embed`.
  *
  * id = token[t], or sampled[-1 - token[t]] when token[t] < 0: the token that the previous step chose for that slot, which the host need not
- * know yet. table [vocab][hidden] bf16, x [T][hidden] fp32; hidden a multiple of 8. Grid: rows. 128 threads. Moves hidden * 6 bytes a
- * row. */
+ * know yet. The id also goes into history, if given. table [vocab][hidden] bf16, x [T][hidden] fp32; hidden a multiple of 8. Grid: rows.
+ * 128 threads. Moves hidden * 6 bytes a row. */
 #include "spec.cuh"
 #include "ptx/ptx.cuh"
 
@@ -19,7 +19,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void embed(const __grid_co
   ptx_grid_wait();
   if (!is_row) return;
   const u64 id = (u32)(token >= 0 ? token : a.sampled[-1 - token]);
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 0 && a.history) {
     const u32 position = a.position[t];
     const u64 page = a.block_table[(u64)a.seq[t] * a.block_table_stride + position / PAGE_TOKENS];
     a.history[page * PAGE_TOKENS + position % PAGE_TOKENS] = (i32)id;

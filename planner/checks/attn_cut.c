@@ -6,7 +6,7 @@
 static void describe(writer *w, const void *args) {
   const attn_cut_args *a = args;
   uint64_t t = w->rows.tokens, piece = sizeof(attn_piece) / 4, part = sizeof(attn_part) / 4;
-  fixed(w, FIELD(attn_cut, tiles), false, REGION_STEP, IO(tiles), t * sizeof(attn_tile));
+  describe_tiles(w, FIELD(attn_cut, tiles), IO(tiles));
   describe_block_table(w, FIELD(attn_cut, block_table), a->block_table_stride);
   table(w, FIELD(attn_cut, counts), true, TYPE_COUNTS, 1, COUNTS, COUNTS);
   table(w, FIELD(attn_cut, pieces), true, TYPE_PIECES, plus(t, a->slots_max), piece, piece);

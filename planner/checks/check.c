@@ -6,6 +6,7 @@
 #include "attn/attn_cut.h"
 #include "checks/check_access.h"
 #include "checks/check_branches.h"
+#include "checks/check_drafts.h"
 #include "checks/check_kernels.h"
 #include "checks/check_ranks.h"
 #include "checks/check_values.h"
@@ -62,7 +63,9 @@ typedef struct checker {
   uint32_t prompt_rows;  /* of the simulated step; prompt ops write next to what the ops of decode rows write */
   uint32_t slots_max;    /* of the attention ops, once one has been seen */
   row_piece scored;      /* rows whose scores the simulated step computed last */
-  uint8_t kv_written[LAYERS_MAX], keys_written[LAYERS_MAX]; /* by ops of the simulated step */
+  uint8_t kv_written[LAYERS_MAX], keys_written[LAYERS_MAX]; /* 1 + the pass of the simulated step that last did; 0: no op has */
+  bool is_drafting;      /* the simulated step is in its draft section, */
+  uint32_t pass;         /* in this pass of it */
 } checker;
 
 /* === Tables ============================================================================================================= */
@@ -218,8 +221,9 @@ static status check_op_tables(checker *c, uint32_t index) {
     return FAIL(ERR_FORMAT, "check: op %s points outside the tables", name);
   uint32_t most = plan_rows_limit(&c->h->limits, op->rows_kind);
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "check: op %s is of no branch", name);
-  uint32_t kinds = c->h->limits.expand_pages == 0 ? ROWS_LOGITS : ROWS_PROMPT;
-  if (op->rows_kind > kinds || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
+  const bool is_part = op->rows_kind == ROWS_MADE || op->rows_kind == ROWS_PROMPT;
+  const bool is_offered = op->rows_kind == ROWS_DRAFTS ? c->h->limits.speculation == SPECULATION_MTP : !is_part || c->h->limits.expand_pages;
+  if (op->rows_kind >= ROWS_KINDS || !is_offered || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
     return FAIL(ERR_FORMAT, "check: op %s is for rows %u to %u of %u", name, op->rows_min, op->rows_max, most);
   if (index > 0 && strcmp(name, text(c, c->ops[index - 1].name)) == 0) {
     const plan_op *last = &c->ops[index - 1];
@@ -385,16 +389,16 @@ static status check_row(const checker *c, const plan_op *op, const void *args) {
   return FAIL(ERR_FORMAT, "check: op %s: its kernel does not keep a row of %u columns", text(c, op->name), dim);
 }
 
-/* attn_cut numbers the partial results; the other ops have the same number. */
+/* attn_cut numbers the partial results; the ops after it have the same number. */
 static status check_slots(checker *c, const plan_op *op, const void *args) {
   uint32_t slots = op->kernel == OP_attn_cut   ? ((const attn_cut_args *)args)->slots_max
                    : op->kernel == OP_mla_attn ? ((const mla_attn_args *)args)->slots_max
                    : op->kernel == OP_mla_fold ? ((const mla_fold_args *)args)->slots_max
                                                : 0;
   if (slots == 0) return OK;
-  if (c->slots_max == 0) c->slots_max = slots;
+  if (op->kernel == OP_attn_cut) c->slots_max = slots;
   if (slots == c->slots_max) return OK;
-  return FAIL(ERR_FORMAT, "check: op %s: slots_max is %u, expected %u as of the first op with it", text(c, op->name), slots, c->slots_max);
+  return FAIL(ERR_FORMAT, "check: op %s: slots_max is %u, expected %u as of attn_cut", text(c, op->name), slots, c->slots_max);
 }
 
 /* Lists are computed from the scores of their own rows. */
@@ -495,18 +499,20 @@ static uint32_t count_indexers(const checker *c, uint32_t layer) {
   return count;
 }
 
-/* Rows or keys of the op's own layer, which are written once per step and not read before. offset: in the region. */
+/* Rows or keys of the op's own layer, which are written once per step, or pass of drafts, and not read before. The draft section has those
+ * of the layer after the last, and no others. offset: in the region. */
 static status touch_kv(checker *c, const plan_op *op, const check_access *a, uint64_t offset, uint64_t base) {
   const char *name = text(c, op->name);
   const bool are_keys = a->type == TYPE_INDEX_PAGES;
   uint8_t *written = are_keys ? c->keys_written : c->kv_written;
-  if (op->layer >= c->h->model.layers || (are_keys && lists_layer(c, op->layer) != op->layer) ||
+  const uint32_t first = c->is_drafting ? c->h->model.layers : 0, end = c->is_drafting ? first + 1 : c->h->model.layers;
+  if (op->layer < first || op->layer >= end || (are_keys && lists_layer(c, op->layer) != op->layer) ||
       (are_keys ? offset != c->h->io.index + count_indexers(c, op->layer) * a->run_bytes : base != op->layer * a->run_bytes))
     return FAIL(ERR_FORMAT, "check: op %s uses another layer's %s", name, are_keys ? "keys" : "KV rows");
-  if (a->is_write == written[op->layer])
+  if (a->is_write == (written[op->layer] == 1 + c->pass))
     return FAIL(ERR_FORMAT, "check: op %s: %s of layer %u are %s", name, are_keys ? "keys" : "KV rows", op->layer,
                 a->is_write ? "written twice" : "not written yet");
-  written[op->layer] = 1;
+  written[op->layer] = (uint8_t)(1 + c->pass);
   return OK;
 }
 
@@ -528,8 +534,10 @@ static status touch(checker *c, const plan_op *op, check_access *a) {
   if (a->io != CHECK_ACCESS_ANY_IO) {
     uint64_t place = 0;
     memcpy(&place, (const char *)&c->h->io + a->io, sizeof place);
-    if (f->offset != place) return FAIL(ERR_FORMAT, "check: op %s takes %s for another table of the step", name, text(c, b->name));
+    if (f->offset != place + a->io_at)
+      return FAIL(ERR_FORMAT, "check: op %s takes %s for another table of the step", name, text(c, b->name));
   }
+  if (a->is_pass && base != a->pass_at) return FAIL(ERR_FORMAT, "check: op %s takes another pass's part of %s", name, text(c, b->name));
   if (!a->is_write) c->is_read[home] = 1;
   if (a->region == REGION_KV && a->io == CHECK_ACCESS_ANY_IO) TRY(touch_kv(c, op, a, f->offset, base));
   if (a->region == REGION_WEIGHTS) return check_weight(c, f->offset, a->run_bytes, a->type, name);
@@ -560,7 +568,7 @@ static status check_apart(const checker *c, const plan_op *op, const check_acces
 }
 
 typedef struct outcome { /* what a simulated step has produced */
-  uint32_t tokens, digests, of_x, of_heads;
+  uint32_t tokens, digests, of_x, of_heads, drafts;
 } outcome;
 
 static void count_digest(const plan_op *op, const checker *c, outcome *done) {
@@ -583,10 +591,14 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   TRY(check_exchange(c, op, args, rows));
   step.blocks = (uint32_t)extent(op->grid[0], rows);
   step.is_prompt = op->rows_kind == ROWS_PROMPT;
+  step.of_drafts = op->rows_kind == ROWS_DRAFTS;
+  if (c->is_drafting && op->kernel == OP_embed) c->pass++;
+  step.pass = c->pass;
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &c->h->limits, &step, accesses);
   const plan_fixup *in = find_fixup(c, op, 0);
   if (count == 0) return FAIL(ERR_FORMAT, "check: op %s has arguments of the wrong size", text(c, op->name));
-  uint64_t part = op->rows_kind == ROWS_MADE ? STEP_MADE : op->rows_kind == ROWS_PROMPT ? STEP_PROMPT : STEP_ALL;
+  static const uint64_t PARTS[ROWS_KINDS] = {[ROWS_MADE] = STEP_MADE, [ROWS_PROMPT] = STEP_PROMPT, [ROWS_DRAFTS] = STEP_DRAFTS};
+  const uint64_t part = PARTS[op->rows_kind];
   if (!in || in->region != REGION_STEP || in->offset != c->h->io.step + part * sizeof(step_in))
     return FAIL(ERR_FORMAT, "check: op %s does not read the step's counts", text(c, op->name));
   if (op->fixup_count > count + 1) return FAIL(ERR_FORMAT, "check: op %s has a pointer too many", text(c, op->name));
@@ -598,32 +610,49 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   TRY(check_values_op(c->h, op, args, text(c, op->name)));
   TRY(check_slots(c, op, args));
   TRY(check_scores(c, op, args));
-  done->tokens += op->kernel == OP_sample;
+  done->tokens += op->kernel == OP_sample && !c->is_drafting;
+  done->drafts += op->kernel == OP_sample && c->is_drafting;
   if (op->kernel == OP_row_digest) count_digest(op, c, done);
   return OK;
 }
 
+typedef struct step_shape {
+  uint32_t tokens, decode; /* token rows, and those of them that are of decoding */
+  uint32_t logits, drafts; /* logits rows; sequences that get drafts             */
+  uint32_t part;           /* whose ops run                                      */
+} step_shape;
+
 /* A step whose token rows are all of one part has no ops of the other part. A step with both, with `decode` rows of decoding and more rows
  * in all, checks the ops of decode rows together with those of all rows. */
-static status run_step(checker *c, uint32_t tokens, uint32_t decode, uint32_t logits, uint32_t part) {
+static status run_step(checker *c, step_shape s) {
+  const uint32_t tokens = s.tokens, logits = s.logits;
   outcome done = {0};
-  c->prompt_rows = tokens - decode;
+  c->prompt_rows = tokens - s.decode;
+  c->is_drafting = false;
+  c->pass = 0;
   memset(c->kv_written, 0, sizeof c->kv_written);
   memset(c->keys_written, 0, sizeof c->keys_written);
   for (uint32_t i = 0; i < c->h->buffers.count; i++) c->states[i].count = 0;
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
     const plan_op *op = &c->ops[i];
-    uint32_t of_tokens = op->rows_kind == ROWS_MADE ? decode : tokens, rows = op->rows_kind == ROWS_LOGITS ? logits : of_tokens;
-    if (rows < op->rows_min || rows > op->rows_max || (op->rows_kind >= ROWS_MADE && op->rows_kind != part)) continue;
-    TRY(run_op(c, op, rows, (check_rows){of_tokens, logits, 0, false}, &done));
+    const bool of_drafts = op->rows_kind == ROWS_DRAFTS, is_part = op->rows_kind == ROWS_MADE || op->rows_kind == ROWS_PROMPT;
+    const uint32_t of_tokens = of_drafts ? s.drafts : op->rows_kind == ROWS_MADE ? s.decode : tokens;
+    const uint32_t rows = op->rows_kind == ROWS_LOGITS ? logits : of_tokens;
+    c->is_drafting |= op->kernel == OP_accept;
+    if (rows < op->rows_min || rows > op->rows_max || (is_part && op->rows_kind != s.part)) continue;
+    TRY(run_op(c, op, rows, (check_rows){.tokens = of_tokens, .logits = of_drafts ? s.drafts : logits, .drafts = s.drafts, .all = tokens},
+               &done));
   }
-  for (uint32_t i = 0; i < c->h->model.layers; i++)
-    if (!c->kv_written[i] || c->keys_written[i] != (c->h->quant.index_heads != 0 && lists_layer(c, i) == i))
+  for (uint32_t i = 0; i < plan_kept_layers(&c->h->model, &c->h->limits); i++)
+    if (!c->kv_written[i] || (c->keys_written[i] != 0) != (c->h->quant.index_heads != 0 && lists_layer(c, i) == i))
       return FAIL(ERR_FORMAT, "check: no op writes KV rows or keys of layer %u in a step of %u tokens", i, tokens);
   uint32_t heads = logits > 0;
   const bool has_ranks = c->h->limits.ranks > 1;
   if (done.tokens != heads || done.digests != heads || done.of_x != has_ranks || done.of_heads != (has_ranks ? heads : 0))
     return FAIL(ERR_FORMAT, "check: a step of %u tokens and %u logits rows leaves something out", tokens, logits);
+  if (c->h->limits.speculation == SPECULATION_MTP && done.drafts != (s.drafts ? c->h->limits.draft_tokens : 0))
+    return FAIL(ERR_FORMAT, "check: a step with %u sequences that get drafts makes %u of each, expected %u", s.drafts, done.drafts,
+                c->h->limits.draft_tokens);
   return OK;
 }
 
@@ -644,7 +673,8 @@ static void add_count(row_counts *counts, uint32_t value) {
 static row_counts collect_counts(const checker *c, uint32_t kind) {
   row_counts counts = {0};
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
-    if ((c->ops[i].rows_kind == ROWS_LOGITS) != (kind == ROWS_LOGITS)) continue;
+    const uint32_t of = c->ops[i].rows_kind;
+    if ((of == ROWS_LOGITS || of == ROWS_DRAFTS ? of : ROWS_TOKENS) != kind) continue;
     add_count(&counts, c->ops[i].rows_min);
     add_count(&counts, c->ops[i].rows_max);
     if (c->ops[i].rows_min > 1) add_count(&counts, c->ops[i].rows_min - 1);
@@ -655,31 +685,47 @@ static row_counts collect_counts(const checker *c, uint32_t kind) {
 /* A step with rows of both parts, or with prompts whose KV rows are dequantized, has more than one row per part: see exec.c. */
 static bool has_part(const checker *c, uint32_t rows) { return rows > 1 || !plan_has_widening(&c->h->limits); }
 
+/* The most sequences that can get drafts in a step with so many logits rows. */
+static uint32_t most_drafts(const checker *c, uint32_t logits) {
+  return c->h->limits.speculation == SPECULATION_MTP ? min_u32(logits, c->h->limits.max_seqs) : 0;
+}
+
 static status check_part(checker *c, const row_counts *tokens, const row_counts *logits, uint32_t part) {
   for (uint32_t i = 0; i < tokens->count; i++) {
-    if (part == ROWS_PROMPT && !has_part(c, tokens->values[i])) continue;
-    TRY(run_step(c, tokens->values[i], tokens->values[i], 0, part));
+    const uint32_t rows = tokens->values[i];
+    if (part == ROWS_PROMPT && !has_part(c, rows)) continue;
+    TRY(run_step(c, (step_shape){rows, rows, 0, 0, part}));
     for (uint32_t j = 0; j < logits->count; j++)
-      if (logits->values[j] <= tokens->values[i]) TRY(run_step(c, tokens->values[i], tokens->values[i], logits->values[j], part));
+      if (logits->values[j] <= rows) TRY(run_step(c, (step_shape){rows, rows, logits->values[j], most_drafts(c, logits->values[j]), part}));
   }
   return OK;
 }
 
+/* Steps of most rows with fewer sequences. */
+static status check_draft_counts(checker *c, const row_counts *drafts) {
+  const uint32_t rows = c->h->limits.max_batch_tokens, logits = c->h->limits.max_logit_rows;
+  for (uint32_t i = 0; i < drafts->count; i++)
+    if (drafts->values[i] <= most_drafts(c, logits)) TRY(run_step(c, (step_shape){rows, rows, logits, drafts->values[i], ROWS_MADE}));
+  return OK;
+}
+
 static status check_steps(checker *c) {
-  row_counts tokens = collect_counts(c, ROWS_TOKENS), logits = collect_counts(c, ROWS_LOGITS);
+  row_counts tokens = collect_counts(c, ROWS_TOKENS), logits = collect_counts(c, ROWS_LOGITS), drafts = collect_counts(c, ROWS_DRAFTS);
   add_count(&tokens, 1);
   add_count(&tokens, c->h->limits.max_batch_tokens);
   add_count(&logits, c->h->limits.max_logit_rows);
-  if (tokens.count == ROW_COUNTS_MAX || logits.count == ROW_COUNTS_MAX) return FAIL(ERR_FORMAT, "check: too many row ranges");
+  if (max_u32(max_u32(tokens.count, logits.count), drafts.count) == ROW_COUNTS_MAX) return FAIL(ERR_FORMAT, "check: too many row ranges");
   const bool has_prompts = c->h->limits.expand_pages > 0;
-  const uint64_t steps = (uint64_t)tokens.count * (has_prompts ? 2 * (logits.count + 1) + 1 : logits.count + 1);
+  const uint64_t steps = (uint64_t)tokens.count * (has_prompts ? 2 * (logits.count + 1) + 1 : logits.count + 1) + drafts.count;
   if (steps * c->h->ops.count > OP_RUNS_MAX)
     return FAIL(ERR_LIMIT, "check: %u ops with %u row ranges are more than a plan can need", c->h->ops.count, tokens.count * logits.count);
   TRY(check_part(c, &tokens, &logits, ROWS_MADE));
+  TRY(check_draft_counts(c, &drafts));
   if (has_prompts) {
     TRY(check_part(c, &tokens, &logits, ROWS_PROMPT));
     for (uint32_t i = 0; i < tokens.count; i++)
-      if (has_part(c, tokens.values[i])) TRY(run_step(c, c->h->limits.max_batch_tokens, tokens.values[i], 0, ROWS_MADE));
+      if (has_part(c, tokens.values[i]))
+        TRY(run_step(c, (step_shape){c->h->limits.max_batch_tokens, tokens.values[i], 0, 0, ROWS_MADE}));
   }
   for (uint32_t i = 0; i < c->h->buffers.count; i++)
     if (c->buffers[i].region == REGION_WEIGHTS && !c->is_read[i])
@@ -696,6 +742,8 @@ static status check_all(checker *c) {
   const kernels_plan kernels = kernels_of(c);
   TRY(check_kernels(&kernels));
   for (uint32_t i = 0; i < c->h->ops.count; i++) TRY(check_op_tables(c, i));
+  TRY(check_drafts(&(drafts_plan){.header = c->h, .ops = c->ops, .fixups = c->fixups, .buffers = c->buffers, .homes = c->homes,
+                                  .args = c->bytes + c->h->args.offset, .strings = c->strings}));
   TRY(check_steps(c));
   TRY(check_ranks(&(ranks_plan){.header = c->h, .tensors = c->tensors, .ops = c->ops, .fixups = c->fixups, .buffers = c->buffers,
                                 .homes = c->homes, .args = c->bytes + c->h->args.offset, .strings = c->strings}));

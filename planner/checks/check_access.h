@@ -13,7 +13,7 @@
 enum check_type {
   TYPE_BF16, TYPE_F32, TYPE_E4M3, TYPE_STRUCT,
   TYPE_TOPK_ID, TYPE_EXPERT_FIRST, TYPE_ROW_TOKEN, TYPE_PAIR_ROW, TYPE_COUNTS, TYPE_PIECES, TYPE_PARTS, TYPE_LISTS, TYPE_INDEX_PAGES,
-  TYPE_PAGE_TABLE,
+  TYPE_PAGE_TABLE, TYPE_TOKENS, TYPE_SOURCES, TYPE_SLOT_TOKENS, TYPE_SAMPLED, TYPE_SEQS, TYPE_POSITIONS, TYPE_TILES, TYPE_PARAMS,
   TYPE_AS_WRITTEN /* whatever the buffer of the pointer `type_of` holds */
 };
 
@@ -27,6 +27,9 @@ typedef struct check_access {
   uint32_t is_optional; /* the pointer may be NULL */
   uint32_t must_be_null;
   uint32_t type_of;     /* TYPE_AS_WRITTEN: offset of a pointer in the argument struct */
+  uint64_t io_at;       /* bytes from the place in plan_io to the one it must point to */
+  bool is_pass;         /* it must point to byte pass_at of its buffer: a table by pass */
+  uint64_t pass_at;
   uint64_t start, first_row, rows, row_stride, batches, batch_stride, run_bytes;
 } check_access;
 
@@ -34,6 +37,9 @@ typedef struct check_rows { /* a step as the launch sees it */
   uint32_t tokens, logits;
   uint32_t blocks; /* grid extent of the op in x */
   bool is_prompt;  /* the op handles prompt rows */
+  bool of_drafts;  /* tokens and logits are the number of drafts */
+  uint32_t pass;   /* of the draft section; 0: before its first pass */
+  uint32_t drafts, all; /* of the step: sequences that get drafts; token rows */
 } check_rows;
 
 /* Describes every pointer of the op except `step`. args: the op's bytes, args_bytes long. Returns the number of accesses; 0: unknown

@@ -18,7 +18,8 @@ static bool is_written(const branches_plan *p, const plan_op *op, uint32_t args_
   ASSERT(op->args_bytes <= sizeof args);
   memcpy(args, p->args + op->args_offset, op->args_bytes);
   for (uint32_t i = 0; i < op->fixup_count; i++) args[p->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not NULL */
-  check_rows rows = {op->rows_max, op->rows_max, 1, op->rows_kind == ROWS_PROMPT};
+  check_rows rows = {.tokens = op->rows_max, .logits = op->rows_max, .blocks = 1, .is_prompt = op->rows_kind == ROWS_PROMPT,
+                     .of_drafts = op->rows_kind == ROWS_DRAFTS};
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &p->header->limits, &rows, accesses);
   for (uint32_t i = 0; i < count; i++)
     if (accesses[i].args_offset == args_offset && accesses[i].is_write) return true;
@@ -115,11 +116,19 @@ static bool adds_experts(const branches_plan *p, const plan_op *op) {
   return op->kernel == OP_moe_fold || (op->kernel == OP_rmsnorm && has_pointer(p, op, offsetof(rmsnorm_args, experts)));
 }
 
+/* Whether the routing is that of an earlier pass of drafts, or of the model's last layer: an op after `sample` and `accept` starts when
+ * everything before it is complete. */
+static bool is_complete(const branches_plan *p, const plan_op *op) {
+  for (const plan_op *other = op; other-- > p->ops && other->kernel != OP_router;)
+    if (other->kernel == OP_sample || other->kernel == OP_accept) return true;
+  return false;
+}
+
 /* An op that adds up the experts' results reads the routing before it waits. The routing is complete by then: the op after the experts'
  * first product may start once that product has waited for the routing, their second product not before that op, and this one after
  * both. */
 static status check_routing(const branches_plan *p, const plan_op *op) {
-  if (!adds_experts(p, op)) return OK;
+  if (!adds_experts(p, op) || is_complete(p, op)) return OK;
   for (const plan_op *from = p->ops; from <= op; from++) { /* of the ops before, some may be replaced by others from these rows on */
     const uint32_t rows = from->rows_min;
     if (rows < op->rows_min || rows > op->rows_max) continue;

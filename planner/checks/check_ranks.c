@@ -122,8 +122,8 @@ static status check_op(walk *w, const plan_op *op) {
   if (op->args_bytes > sizeof args) return FAIL(ERR_FORMAT, "check: op %s has arguments of the wrong size", name_of(w, op));
   memcpy(args, w->p->args + op->args_offset, op->args_bytes);
   for (uint32_t i = 0; i < op->fixup_count; i++) args[w->p->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not NULL */
-  const check_rows rows = {min_u32(op->rows_max, l->max_batch_tokens), min_u32(op->rows_max, l->max_logit_rows), 1,
-                           op->rows_kind == ROWS_PROMPT};
+  const check_rows rows = {.tokens = min_u32(op->rows_max, l->max_batch_tokens), .logits = min_u32(op->rows_max, l->max_logit_rows),
+                           .blocks = 1, .is_prompt = op->rows_kind == ROWS_PROMPT, .of_drafts = op->rows_kind == ROWS_DRAFTS};
   const uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, l, &rows, list);
   bool divides;
   TRY(check_reads(w, op, args, list, count, &divides));

@@ -41,7 +41,11 @@ static status check_quant(const plan_header *h) {
 status check_values_header(const plan_header *h) {
   const plan_model *m = &h->model;
   const plan_limits *l = &h->limits;
-  TRY(in_range("layers", m->layers, 1, LAYERS_MAX));
+  const bool has_mtp = l->speculation == SPECULATION_MTP; /* one more layer has a number */
+  TRY(in_range("layers", m->layers, 1, LAYERS_MAX - (uint64_t)has_mtp));
+  TRY(in_range("parity with mtp", has_mtp * l->parity, PARITY_STRICT, PARITY_STRICT));
+  TRY(in_range("speculation", l->speculation, SPECULATION_OFF, SPECULATION_MTP));
+  TRY(in_range("draft_tokens", l->draft_tokens, l->speculation != SPECULATION_OFF, (l->speculation != SPECULATION_OFF) * DRAFT_TOKENS_MAX));
   TRY(in_range("max_batch_tokens", l->max_batch_tokens, 1, BATCH_TOKENS_MAX));
   TRY(in_range("kv_pages", l->kv_pages, 0, KV_PAGES_MAX));
   TRY(in_range("vocab", m->vocab, 1, VOCAB_MAX));

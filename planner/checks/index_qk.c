@@ -13,8 +13,8 @@ static void describe(writer *w, const void *args) {
   weight(w, FIELD(index_qk, gain), TYPE_F32, INDEX_DIM);
   weight(w, FIELD(index_qk, bias), TYPE_F32, INDEX_DIM);
   describe_cos_sin(w, FIELD(index_qk, cos_sin), a->rope_dim);
-  fixed(w, FIELD(index_qk, position), false, REGION_STEP, IO(position), t * 4);
-  fixed(w, FIELD(index_qk, seq), false, REGION_STEP, IO(seq), t * 4);
+  describe_positions(w, FIELD(index_qk, position));
+  describe_seqs(w, FIELD(index_qk, seq));
   describe_block_table(w, FIELD(index_qk, block_table), a->block_table_stride);
   table(w, FIELD(index_qk, q_codes), true, TYPE_E4M3, t, query, query);
   table(w, FIELD(index_qk, w_out), true, TYPE_F32, t, a->heads, a->heads);

@@ -7,8 +7,8 @@ static void describe(writer *w, const void *args) {
   table(w, FIELD(index_score, q_codes), false, TYPE_E4M3, t, query, query);
   table(w, FIELD(index_score, w), false, TYPE_F32, t, a->heads, a->heads);
   index_pages(w, FIELD(index_score, cache), false);
-  fixed(w, FIELD(index_score, position), false, REGION_STEP, IO(position), t * 4);
-  fixed(w, FIELD(index_score, seq), false, REGION_STEP, IO(seq), t * 4);
+  describe_positions(w, FIELD(index_score, position));
+  describe_seqs(w, FIELD(index_score, seq));
   describe_block_table(w, FIELD(index_score, block_table), a->block_table_stride);
   table(w, FIELD(index_score, scores), true, TYPE_F32, rows_from(w, a->row_first, a->row_count), a->stride, a->stride);
 }

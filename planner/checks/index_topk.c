@@ -6,7 +6,7 @@ static void describe(writer *w, const void *args) {
   const index_topk_args *a = args;
   uint64_t rows = rows_from(w, a->row_first, a->row_count);
   table(w, FIELD(index_topk, scores), false, TYPE_F32, rows, a->stride, a->stride);
-  fixed(w, FIELD(index_topk, position), false, REGION_STEP, IO(position), w->rows.tokens * UINT64_C(4));
+  describe_positions(w, FIELD(index_topk, position));
   table(w, FIELD(index_topk, lists), true, TYPE_LISTS, rows, a->topk, a->topk)->first_row = a->row_first;
 }
 

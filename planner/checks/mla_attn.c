@@ -7,7 +7,7 @@ static void describe(writer *w, const void *args) {
   uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim, latent = times(a->heads, a->kv_lora_rank);
   uint64_t own = attn_block_floats(a), piece = sizeof(attn_piece) / 4;
   const bool is_widened = w->rows.is_prompt;
-  fixed(w, FIELD(mla_attn, tiles), false, REGION_STEP, is_widened ? IO(prompt_tiles) : IO(tiles), t * sizeof(attn_tile));
+  describe_tiles(w, FIELD(mla_attn, tiles), is_widened ? IO(prompt_tiles) : IO(tiles));
   table(w, FIELD(mla_attn, q), false, TYPE_BF16, t, times(a->heads, row), times(a->heads, row));
   if (is_widened) table(w, FIELD(mla_attn, kv), false, TYPE_BF16, times(w->l->expand_pages, PAGE_TOKENS), row, row);
   else kv_pages(w, FIELD(mla_attn, kv), false, a->kv_format, a->kv_lora_rank, a->rope_dim);

@@ -8,8 +8,8 @@ static void describe(writer *w, const void *args) {
   table(w, FIELD(qkv_rope, kv_in), false, TYPE_F32, t, a->kv_in_stride, row);
   weight(w, FIELD(qkv_rope, weight), TYPE_BF16, a->kv_lora_rank);
   describe_cos_sin(w, FIELD(qkv_rope, cos_sin), a->rope_dim);
-  fixed(w, FIELD(qkv_rope, position), false, REGION_STEP, IO(position), t * 4);
-  fixed(w, FIELD(qkv_rope, seq), false, REGION_STEP, IO(seq), t * 4);
+  describe_positions(w, FIELD(qkv_rope, position));
+  describe_seqs(w, FIELD(qkv_rope, seq));
   describe_block_table(w, FIELD(qkv_rope, block_table), a->block_table_stride);
   fixed(w, FIELD(qkv_rope, q_scale), false, REGION_TABLES, IO(q_scale), w->l->max_len * UINT64_C(4))->is_optional = 1;
   table(w, FIELD(qkv_rope, q_nope), true, TYPE_BF16, t, nope, nope);

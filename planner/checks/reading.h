@@ -119,6 +119,42 @@ static inline void describe_units(writer *w, size_t o, size_t ml, bool is_write,
   table(w, ml, is_write, TYPE_F32, slots, states, states)->must_be_null = slots == 0;
 }
 
+/* A table by pass that `accept` writes whole, or what one pass reads of it, `nth` passes after the first that has a part of it. */
+static inline check_access *pass_table(writer *w, size_t field, bool is_write, uint32_t type, uint64_t passes, uint64_t nth, uint64_t bytes) {
+  const uint64_t stride = times(plan_draft_stride(w->l), bytes);
+  check_access *a = add(w, field, is_write, type, REGION_WORK);
+  a->rows = 1;
+  a->row_stride = times(passes, stride);
+  a->batches = is_write ? passes : 1;
+  a->batch_stride = stride;
+  a->run_bytes = times(w->rows.drafts, bytes);
+  a->is_pass = true;
+  a->pass_at = times(nth, stride);
+  return a;
+}
+
+/* One item for each sequence that gets drafts. */
+static inline check_access *draft_list_of(writer *w, size_t field, bool is_write, uint32_t type) {
+  return table(w, field, is_write, type, w->rows.drafts, 1, 1);
+}
+
+/* The step's inputs for the op's rows, or those that `accept` made for drafts. */
+static inline void describe_positions(writer *w, size_t field) {
+  if (w->rows.of_drafts) pass_table(w, field, false, TYPE_POSITIONS, w->l->draft_tokens - UINT64_C(1), w->rows.pass - UINT64_C(2), 4);
+  else fixed(w, field, false, REGION_STEP, IO(position), w->rows.tokens * UINT64_C(4));
+}
+
+static inline void describe_seqs(writer *w, size_t field) {
+  if (w->rows.of_drafts) draft_list_of(w, field, false, TYPE_SEQS);
+  else fixed(w, field, false, REGION_STEP, IO(seq), w->rows.tokens * UINT64_C(4));
+}
+
+static inline void describe_tiles(writer *w, size_t field, size_t io) {
+  const uint64_t bytes = sizeof(attn_tile);
+  if (w->rows.of_drafts) pass_table(w, field, false, TYPE_TILES, w->l->draft_tokens - UINT64_C(1), w->rows.pass - UINT64_C(2), bytes);
+  else fixed(w, field, false, REGION_STEP, io, w->rows.tokens * bytes);
+}
+
 static inline void describe_contexts(writer *w, size_t field) {
   fixed(w, field, false, REGION_STEP, IO(contexts), times(w->l->max_seqs, sizeof(step_context)));
 }

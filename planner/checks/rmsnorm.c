@@ -4,10 +4,11 @@
 
 static void describe(writer *w, const void *args) {
   const rmsnorm_args *a = args;
-  uint64_t rows = rows_of(w, a->rows_kind);
-  uint64_t source_rows = a->rows_kind == ROWS_LOGITS ? w->rows.tokens : rows; /* row_index selects the rows */
-  check_access *index = fixed(w, FIELD(rmsnorm, row_index), false, REGION_STEP, IO(logit_row), rows * 4);
-  index->must_be_null = a->rows_kind != ROWS_LOGITS;
+  const uint64_t rows = rows_of(w, a->rows_kind);
+  const bool is_draft = w->rows.of_drafts && a->row_index, selects = a->rows_kind == ROWS_LOGITS || is_draft;
+  const uint64_t source_rows = is_draft ? w->rows.all : selects ? w->rows.tokens : rows;
+  if (is_draft) draft_list_of(w, FIELD(rmsnorm, row_index), false, TYPE_SOURCES);
+  else fixed(w, FIELD(rmsnorm, row_index), false, REGION_STEP, IO(logit_row), rows * 4)->must_be_null = !selects;
   table(w, FIELD(rmsnorm, x), false, TYPE_F32, source_rows, a->x_stride, a->dim);
   table(w, FIELD(rmsnorm, delta), false, TYPE_F32, source_rows, a->x_stride, a->dim)->is_optional = 1;
   table(w, FIELD(rmsnorm, experts), false, TYPE_F32, times(source_rows, a->top_k), a->dim, a->dim)->must_be_null = a->top_k == 0;
@@ -15,7 +16,7 @@ static void describe(writer *w, const void *args) {
   table(w, FIELD(rmsnorm, topk_weight), false, TYPE_F32, source_rows, a->top_k, a->top_k)->must_be_null = a->top_k == 0;
   check_access *x_out = table(w, FIELD(rmsnorm, x_out), true, TYPE_F32, source_rows, a->x_stride, a->dim);
   x_out->is_optional = 1;
-  x_out->must_be_null = a->rows_kind == ROWS_LOGITS; /* rows might be selected twice */
+  x_out->must_be_null = selects; /* rows might be selected twice */
   weight(w, FIELD(rmsnorm, weight), TYPE_BF16, a->dim);
   table(w, FIELD(rmsnorm, y), true, TYPE_BF16, rows, a->y_stride, a->dim);
 }

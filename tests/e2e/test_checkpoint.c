@@ -97,12 +97,12 @@ static void every_form_has_the_same_bits(void **state) {
   (void)state;
   static const form FORMS[] = {
     {NULL, {"--stacked-experts"}, NULL},
-    {NULL, {"--extras"}, "3 rotary inv_freq, 15 of layers behind the last (prediction), 1 others"},
-    {NULL, {"--extras", "--shards", "7", "--stacked-experts"}, "19 tensors of the model are not used"},
+    {NULL, {"--extras"}, "3 rotary inv_freq, 16 of layers behind the last (prediction), 1 others"},
+    {NULL, {"--extras", "--shards", "7", "--stacked-experts"}, "20 tensors of the model are not used"},
     {"kimi_k25", {"--prefix", "language_model."}, "tensors are named language_model.NAME"},
     {"kimi_k25", {"--prefix", "model.language_model."}, "tensors are named model.language_model.NAME"},
     {"kimi_k25", {NULL}, NULL},
-    {"kimi_vl", {"--prefix", "language_model.", "--extras", "--stacked-experts", "--shards", "3"}, "15 of layers behind the last"},
+    {"kimi_vl", {"--prefix", "language_model.", "--extras", "--stacked-experts", "--shards", "3"}, "16 of layers behind the last"},
     {"mistral3", {"--prefix", "model.language_model.", "--extras"}, "1 of other parts (vision)"},
   };
   check_forms(V3, FORMS, ARRAY_LEN(FORMS));
