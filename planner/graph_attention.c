@@ -95,7 +95,9 @@ static queries add_queries(graph *g, projections p) {
   q_latent.part = graph_ranks_all(g);
   const uint32_t w_uk = add_kv_b(g, "w_uk", 0, m->nope_dim, TRANSFORM_TRANSPOSE);
   uint32_t norm = graph_add_weight(g, "kv_a_norm weight", "self_attn.kv_a_layernorm.weight", 1, m->kv_lora_rank);
-  g->kv_scale = g->plan->quant.kv_format == KV_FP8 ? graph_add_vector(g, "kv_scale", "self_attn.k_scale", 1) : DRAFT_NONE;
+  const bool has_scale = g->plan->quant.kv_format == KV_FP8 && g->pass == 0; /* nothing calibrates the prediction layer: it has the last
+                                                                                 layer's scale */
+  if (has_scale) g->kv_scale = graph_add_vector(g, "kv_scale", "self_attn.k_scale", 1);
   qkv_rope_args a = {.q_stride = p.q.stride, .kv_in_stride = p.kv.stride, .heads = g->heads, .nope_dim = m->nope_dim,
                      .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank, .block_table_stride = g->l->pages_per_seq,
                      .eps = m->latent_eps, .half_split = m->rope_half_split, .kv_format = g->plan->quant.kv_format,

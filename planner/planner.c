@@ -168,7 +168,8 @@ static status check_prediction(const sources *s) {
     return FAIL(ERR_UNSUPPORTED, "deployment: speculative-config: method: mtp supports models of at most %u layers, this one has %u; hint: "
                                  "method: ngram", LAYERS_MAX - 1, s->model.plan.layers);
   if (s->deploy.parity == PARITY_STRICT) return OK;
-  return FAIL(ERR_UNSUPPORTED, "deployment: speculative-config: method: mtp requires parity: strict, found fast-prefill; hint: method: ngram");
+  return FAIL(ERR_UNSUPPORTED, "deployment: speculative-config: method: mtp requires parity: strict, found fast-prefill; hint: "
+                               "parity: strict, or method: ngram");
 }
 
 static status resolve_limits(const sources *s, plan_limits *l) {

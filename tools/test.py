@@ -96,6 +96,7 @@ def all_tests(builddir):
     tests += [
         Test("check/kernels", [python, "tools/kernelc.py"], "check", lacks_nvrtc),
         Test("check/oracle_sparse", [VENV, "tests/oracle/check_sparse.py", "--builddir", builddir], "check", lacks_venv),
+        Test("check/oracle_mtp", [VENV, "tests/oracle/check_mtp.py", "--builddir", builddir], "check", lacks_venv),
         Test("check/tokenizer_compare", [VENV, "tools/tokenizer_compare.py", "--builddir", builddir], "check", lacks_venv),
     ]
     tests += serve_tests(builddir)

@@ -73,8 +73,8 @@ status bench_ops_check(const bench *self) {
   const char *list = self->options.op, *name;
   for (size_t bytes; (name = next_name(&list, &bytes)) != NULL;) {
     uint32_t i = 0;
-    while (i < p->op_count && !has_name(short_name(p, &p->ops[i]), name, bytes)) i++;
-    if (i == p->op_count)
+    while (i < p->main_op_count && !has_name(short_name(p, &p->ops[i]), name, bytes)) i++;
+    if (i == p->main_op_count)
       return FAIL(ERR_USAGE, "bench: expected names of ops, found \"%.*s\"; hint: verbatim show PLAN --ops", (int)bytes, name);
   }
   return OK;
@@ -124,7 +124,7 @@ static void make_groups(sweep *s) {
   const plan *p = s->bench->plan;
   uint32_t used = 0;
   s->group_count = 0;
-  for (uint32_t i = 0; i < p->op_count; i++) {
+  for (uint32_t i = 0; i < p->main_op_count; i++) { /* ops of the draft section are no part of a step's work */
     s->group_of[i] = UINT32_MAX;
     if (!bench_rows(&p->ops[i], s->token_rows, s->logit_rows)) continue;
     group *g = group_for(s, i);

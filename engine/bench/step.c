@@ -8,13 +8,18 @@
 
 static uint32_t pages_for(uint32_t tokens) { return (uint32_t)div_up(tokens, PAGE_TOKENS); }
 
+/* Pages of a sequence, with those of the positions that its drafts are computed at. */
+static uint32_t pages_of(const plan_limits *limits, uint32_t tokens) {
+  return pages_for(min_u32(tokens + (plan_has_mtp(limits) ? limits->draft_tokens - 1 : 0), limits->max_len));
+}
+
 bool bench_step_fits(const bench *self, uint32_t seqs, uint32_t tokens) {
   const plan_limits *limits = &self->plan->header->limits;
-  return seqs <= limits->max_seqs && tokens <= limits->max_len && (uint64_t)seqs * pages_for(tokens) <= limits->kv_pages;
+  return seqs <= limits->max_seqs && tokens <= limits->max_len && (uint64_t)seqs * pages_of(limits, tokens) <= limits->kv_pages;
 }
 
 void bench_step_deal(bench *self, uint32_t seqs, uint32_t tokens) {
-  uint32_t each = pages_for(tokens);
+  uint32_t each = pages_of(&self->plan->header->limits, tokens);
   block_table *table = exec_block_table(self->machine);
   ASSERT(bench_step_fits(self, seqs, tokens));
   for (uint32_t i = self->plan->header->limits.kv_pages; i > 1; i--) {
@@ -31,6 +36,7 @@ void bench_step_deal(bench *self, uint32_t seqs, uint32_t tokens) {
 typedef struct filler {
   exec_input in;
   uint32_t tokens, logits, tiles, contexts; /* contexts: for a step of prompts, whose tiles these then are */
+  uint32_t drafts;
 } filler;
 
 /* Builds the same tiles as the scheduler. */
@@ -63,17 +69,22 @@ static bool are_prompts(const bench *self, const bench_span *spans, uint32_t cou
 
 static void add_span(bench *self, filler *f, const bench_span *span, bool known, bool is_prompt) {
   const plan_header *header = self->plan->header;
+  const uint32_t first = f->logits;
   add_tiles(self, f, span, is_prompt);
   for (uint32_t i = 0; i < span->count; i++, f->tokens++) {
+    const bool has_logits = i + span->logits >= span->count;
     f->in.token[f->tokens] = known ? (int32_t)(random_next(&self->random) % header->model.vocab) : -1 - (int32_t)span->slot;
     f->in.position[f->tokens] = self->position[f->tokens] = span->position + i;
     f->in.seq[f->tokens] = span->slot;
-    if (i + span->logits < span->count) continue;
+    if (f->in.next) f->in.next[f->tokens] = has_logits ? -1 : (int32_t)(random_next(&self->random) % header->model.vocab);
+    if (!has_logits) continue;
     f->in.logit_row[f->logits] = f->tokens;
     f->in.sample[f->logits++] = (sample_param){.top_p_fixed = 1ull << 32, .repetition = 1, .position = span->position + i + 1,
                                                .slot = span->slot, .prompt_count = span->position + i + 1, .target = -1};
   }
   self->kv_rows += span->position + span->count;
+  if (f->in.drafts && f->logits > first && span->position + span->count - 1 + header->limits.draft_tokens <= header->limits.max_len)
+    f->in.drafts[f->drafts++] = (step_draft){.first = first, .count = f->logits - first, .slot = span->slot};
 }
 
 void bench_step_fill(bench *self, uint32_t side, const bench_span *spans, uint32_t count, bool known) {
@@ -83,6 +94,7 @@ void bench_step_fill(bench *self, uint32_t side, const bench_span *spans, uint32
   for (uint32_t i = 0; i < count; i++) add_span(self, &f, &spans[i], known, is_prompt);
   const step_in all = {.token_count = f.tokens, .tile_count = f.tiles, .seq_count = count}, none = {0};
   exec_set_counts(&f.in, f.logits, is_prompt ? none : all, is_prompt ? all : none);
+  if (f.in.drafts) exec_set_drafts(&f.in, f.drafts);
 }
 
 void bench_step_submit(bench *self, uint32_t side, bool decode) {

@@ -11,13 +11,13 @@ static void operands(op_operands *o) {
   READS(accept, result, .kind = OP_ENGINE, .columns = sizeof(sample_result));
   READS(accept, next, .kind = OP_ENGINE, .type = OP_U32, .columns = 1);
   READS(accept, drafts, .kind = OP_ENGINE, .columns = sizeof(step_draft));
-  WRITES(accept, next_token, .kind = OP_WORKSPACE, .type = OP_U32, .columns = 1);
-  WRITES(accept, source, .kind = OP_WORKSPACE, .type = OP_U32, .columns = 1);
-  WRITES(accept, draft_param, .kind = OP_WORKSPACE, .rows = OP_ONCE, .columns = op_times(passes * sizeof(sample_param), a->stride));
-  WRITES(accept, draft_token, .kind = OP_WORKSPACE, .type = OP_U32, .columns = 1);
-  WRITES(accept, draft_seq, .kind = OP_WORKSPACE, .type = OP_U32, .columns = 1);
-  WRITES(accept, draft_position, .kind = OP_WORKSPACE, .rows = OP_ONCE, .type = OP_U32, .columns = op_times(more, a->stride));
-  WRITES(accept, draft_tiles, .kind = OP_WORKSPACE, .rows = OP_ONCE, .columns = op_times(more * sizeof(attn_tile), a->stride));
+  WRITES(accept, next_token, .kind = OP_ENGINE, .type = OP_U32, .columns = 1);
+  WRITES(accept, source, .kind = OP_ENGINE, .type = OP_U32, .columns = 1);
+  WRITES(accept, draft_param, .kind = OP_ENGINE, .rows = OP_ONCE, .columns = op_times(passes * sizeof(sample_param), a->stride));
+  WRITES(accept, draft_token, .kind = OP_ENGINE, .type = OP_U32, .columns = 1);
+  WRITES(accept, draft_seq, .kind = OP_ENGINE, .type = OP_U32, .columns = 1);
+  WRITES(accept, draft_position, .kind = OP_ENGINE, .rows = OP_ONCE, .type = OP_U32, .columns = op_times(more, a->stride));
+  WRITES(accept, draft_tiles, .kind = OP_ENGINE, .rows = OP_ONCE, .columns = op_times(more * sizeof(attn_tile), a->stride));
 }
 
 const op_description ops_accept = {.pointers = offsetof(accept_args, draft_tokens) / 8,

@@ -18,5 +18,5 @@ static void cost(const op_operands *o, const op_step *step, op_cost *sum) {
   sum->flops += 3.0 * (double)step->rows * a->vocab;
 }
 
-const op_description ops_sample = {.pointers = offsetof(sample_args, vocab) / 8, .optional = OP_POINTER(sample, top), .family = OP_OF_LOGITS,
-                                   .operands = operands, .cost = cost};
+const op_description ops_sample = {.pointers = offsetof(sample_args, vocab) / 8, .optional = OP_POINTER(sample, top),
+                                   .family = OP_OF_LOGITS, .operands = operands, .cost = cost};

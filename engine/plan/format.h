@@ -216,25 +216,7 @@ _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(
 _Static_assert(sizeof(plan_op) == 112 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");
 
-/* The most launch rows of a kind (enum rows_kind) that a step can have. */
-static inline uint32_t plan_rows_limit(const plan_limits *limits, uint32_t rows_kind) {
-  if (rows_kind == ROWS_DRAFTS) return limits->max_seqs;
-  return rows_kind == ROWS_LOGITS ? limits->max_logit_rows : limits->max_batch_tokens;
-}
-
-static inline int plan_has_mtp(const plan_limits *limits) { return limits->speculation == SPECULATION_MTP; }
-
-/* Sequences from one pass of drafts to the next, in tables by pass and sequence: every pass begins at a multiple of 16 bytes. */
-static inline uint32_t plan_draft_stride(const plan_limits *limits) { return (limits->max_seqs + 3) / 4 * 4; }
-
-/* The layers that keep rows of every token: the model's, and with SPECULATION_MTP the prediction layer. */
-static inline uint32_t plan_kept_layers(const plan_model *model, const plan_limits *limits) {
-  return model->layers + (plan_has_mtp(limits) ? 1 : 0);
-}
-
-/* Heads of a rank. */
-static inline uint32_t plan_rank_heads(const plan_model *model, const plan_limits *limits) { return model->heads / limits->ranks; }
-
+#include "plan/format_rows.h"
 #include "plan/format_kv.h"
 
 #endif

@@ -222,7 +222,8 @@ static status check_op_tables(checker *c, uint32_t index) {
   uint32_t most = plan_rows_limit(&c->h->limits, op->rows_kind);
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "check: op %s is of no branch", name);
   const bool is_part = op->rows_kind == ROWS_MADE || op->rows_kind == ROWS_PROMPT;
-  const bool is_offered = op->rows_kind == ROWS_DRAFTS ? c->h->limits.speculation == SPECULATION_MTP : !is_part || c->h->limits.expand_pages;
+  const bool is_draft = op->rows_kind == ROWS_DRAFTS;
+  const bool is_offered = (!is_part || c->h->limits.expand_pages > 0) && (!is_draft || c->h->limits.speculation == SPECULATION_MTP);
   if (op->rows_kind >= ROWS_KINDS || !is_offered || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
     return FAIL(ERR_FORMAT, "check: op %s is for rows %u to %u of %u", name, op->rows_min, op->rows_max, most);
   if (index > 0 && strcmp(name, text(c, c->ops[index - 1].name)) == 0) {

@@ -52,7 +52,8 @@ static status check_draft(const drafts_plan *p, const plan_op *op) {
 }
 
 static status check_main(const drafts_plan *p, const plan_op *op) {
-  if (op->rows_kind == ROWS_DRAFTS) return FAIL(ERR_FORMAT, "check: op %s makes drafts before it is known which were right", name_of(p, op));
+  if (op->rows_kind == ROWS_DRAFTS)
+    return FAIL(ERR_FORMAT, "check: op %s makes drafts before it is known which were right", name_of(p, op));
   if (op->layer < p->header->model.layers || op->layer == UINT32_MAX) return OK;
   return FAIL(ERR_FORMAT, "check: op %s is of layer %u, the model has %u", name_of(p, op), op->layer, p->header->model.layers);
 }
@@ -84,7 +85,8 @@ status check_drafts(const drafts_plan *p) {
   const uint32_t first = find_section(p);
   const bool has_mtp = p->header->limits.speculation == SPECULATION_MTP;
   if ((first < p->header->ops.count) != has_mtp)
-    return FAIL(ERR_FORMAT, "check: the plan has %s op accept, and speculation is %u", has_mtp ? "no" : "an", p->header->limits.speculation);
+    return FAIL(ERR_FORMAT, "check: the plan has %s op accept, and speculation is %u", has_mtp ? "no" : "an",
+                p->header->limits.speculation);
   uint8_t *is_marked = calloc((size_t)p->header->buffers.count + 1, 1);
   ASSERT(is_marked != NULL);
   status result = check_section(p, first, is_marked);

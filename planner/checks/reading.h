@@ -120,7 +120,8 @@ static inline void describe_units(writer *w, size_t o, size_t ml, bool is_write,
 }
 
 /* A table by pass that `accept` writes whole, or what one pass reads of it, `nth` passes after the first that has a part of it. */
-static inline check_access *pass_table(writer *w, size_t field, bool is_write, uint32_t type, uint64_t passes, uint64_t nth, uint64_t bytes) {
+static inline check_access *pass_table(writer *w, size_t field, bool is_write, uint32_t type, uint64_t passes, uint64_t nth,
+                                       uint64_t bytes) {
   const uint64_t stride = times(plan_draft_stride(w->l), bytes);
   check_access *a = add(w, field, is_write, type, REGION_WORK);
   a->rows = 1;

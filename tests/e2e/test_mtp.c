@@ -137,13 +137,19 @@ static void check(const char *config_path, const char *changes, const char *form
 }
 
 #define FP8_CACHE "kv-cache-dtype: fp8_ds_mla\nexpand-tokens: 192\n"
-static void v3(void **state) { (void)state, check("small-v3.json", "{" LAYER ", \"num_attention_heads\": 6, \"num_key_value_heads\": 6, \"hidden_size\": 192}", "", 3); }
-static void v3_fp8(void **state) { (void)state, check("small-v3-fp8.json", "{" LAYER "}", FP8_CACHE, 2); }
-static void v32(void **state) { (void)state, check("small-v32.json", "{" LAYER "}", FP8_CACHE, 0); }
-static void v32_fp8(void **state) { (void)state, check("small-v32-fp8.json", "{" LAYER ", \"hidden_size\": 512, \"moe_intermediate_size\": 512}", "", 2); }
-static void glm(void **state) { (void)state, check("small-glm4-moe-lite.json", "{\"num_nextn_predict_layers\": 2}", "", 2); }
-static void shared_lists(void **state) { (void)state, check("small-glm52-fp8.json", "{" LAYER "}", "", 0); }
-static void dense(void **state) { (void)state, check("small-v3.json", "{" LAYER ", \"n_routed_experts\": null}", "", 0); }
+#define CASE(name, ...)                                \
+  static void name(void **state) {                     \
+    (void)state;                                       \
+    check(__VA_ARGS__);                                \
+  }
+#define SIX_HEADS "\"num_attention_heads\": 6, \"num_key_value_heads\": 6, \"hidden_size\": 192"
+CASE(v3, "small-v3.json", "{" LAYER ", " SIX_HEADS "}", "", 3)
+CASE(v3_fp8, "small-v3-fp8.json", "{" LAYER "}", FP8_CACHE, 2)
+CASE(v32, "small-v32.json", "{" LAYER "}", FP8_CACHE, 0)
+CASE(v32_fp8, "small-v32-fp8.json", "{" LAYER ", \"hidden_size\": 512, \"moe_intermediate_size\": 512}", "", 2)
+CASE(glm, "small-glm4-moe-lite.json", "{\"num_nextn_predict_layers\": 2}", "", 2)
+CASE(shared_lists, "small-glm52-fp8.json", "{" LAYER "}", "", 0)
+CASE(dense, "small-v3.json", "{" LAYER ", \"n_routed_experts\": null}", "", 0)
 
 /* === Traces =============================================================================================================== */
 
@@ -157,8 +163,8 @@ static void no_draft_is_traced(void **state) {
   fprintf(file, "{\"prompt_ids\": [5, 9, 17, 300, 41], \"max_tokens\": 6}\n{\"prompt_ids\": [8, 88], \"max_tokens\": 4}\n");
   fclose(file);
   int code = e2e_shell(&model, "R='model --ids --quiet --device cpu --ignore-eos --jsonl prompts' && ",
-                       "mv *.plan plan; $V run plan $R --trace t0 --trace-values all && $V run mtp $R --trace t1 --trace-values all && $V diff "
-                       "t0 t1 && cmp t0 t1 && $V audit t0 mtp model --quiet > audit && grep -q ' 0 differ' audit && "
+                       "mv *.plan plan; $V run plan $R --trace t0 --trace-values all && $V run mtp $R --trace t1 --trace-values all && "
+                       "$V diff t0 t1 && cmp t0 t1 && $V audit t0 mtp model --quiet > audit && grep -q ' 0 differ' audit && "
                        "$V audit t1 plan model --quiet > audit && grep -q ' 0 differ' audit", output, sizeof output);
   if (code != 0) fail_msg("exit code %d: %s", code, output);
   e2e_remove(&model);

@@ -54,7 +54,7 @@ static void more_families_are_read(void **state) {
   assert_true(c.plan.norm_eps == 1e-5f);
   assert_true(c.plan.rope_attention_factor == 1.0f);
   assert_int_equal(c.is_tied, 0);
-  assert_non_null(strstr(c.notes.ignored, "num_nextn_predict_layers (the prediction layers behind the last layer are not used)"));
+  assert_non_null(strstr(c.notes.ignored, "num_nextn_predict_layers (the prediction layers behind the last layer make drafts at most)"));
   c = parse_file(YOUTU);
   assert_int_equal(c.plan.experts, 0);
   assert_int_equal(c.plan.dense_layers, 32);
