@@ -18,6 +18,10 @@
 static const char *const DEPLOYS[] = {LIMITS "chunk_tokens: 64\n", LIMITS "parity: fast-prefill\n", LIMITS "kv-cache-dtype: fp8\n",
                                       LIMITS "kv-cache-dtype: fp8_ds_mla\nexpand_tokens: 256\n", LIMITS "tensor-parallel-size: 2\n"};
 
+/* Of a model with a prediction layer. */
+static const char *const DRAFTS[] = {LIMITS "speculative-config: {method: mtp, num-speculative-tokens: 1}\n",
+                                     LIMITS "speculative-config: {method: mtp, num-speculative-tokens: 3}\ntensor-parallel-size: 2\n"};
+
 typedef struct reading { /* descriptions and accesses of one op */
   op_operands operands;
   uint32_t access_count;
@@ -26,8 +30,11 @@ typedef struct reading { /* descriptions and accesses of one op */
 
 static reading read_op(const plan *p, const plan_op *op) {
   const plan_limits *l = &p->header->limits;
-  const check_rows rows = {.tokens = l->max_batch_tokens, .logits = l->max_logit_rows, .blocks = 1,
-                           .is_prompt = op->rows_kind == ROWS_PROMPT};
+  const char *name = plan_string(p, op->name);
+  const bool is_draft = strncmp(name, "draft ", 6) == 0, of_drafts = op->rows_kind == ROWS_DRAFTS;
+  const check_rows rows = {.tokens = of_drafts ? l->max_seqs : l->max_batch_tokens, .logits = of_drafts ? l->max_seqs : l->max_logit_rows,
+                           .blocks = 1, .is_prompt = op->rows_kind == ROWS_PROMPT, .of_drafts = of_drafts,
+                           .pass = is_draft ? (uint32_t)(name[6] - '0') : 0, .drafts = l->max_seqs, .all = l->max_batch_tokens};
   const uint64_t present = plan_present(p, op);
   uint64_t args[64] = {0};
   reading r;
@@ -79,21 +86,26 @@ static uint32_t mismatches(const reading *r) {
 
 typedef void see_op(const plan *p, const plan_op *op);
 
+static void see_plan(const char *config, const char *deploy, see_op *see, uint32_t *plans) {
+  fixture_bytes file = {0};
+  plan p;
+  if (fixture_try_plan(config, deploy, NULL, &file) != OK) return;
+  if (plan_view(file.bytes, file.count, &p) != OK) fail_msg("%s: %s", config, fail_text());
+  for (uint32_t op = 0; op < p.op_count; op++) see(&p, &p.ops[op]);
+  free(file.bytes);
+  ++*plans;
+}
+
 static void for_all(see_op *see) {
   glob_t found;
   uint32_t plans = 0;
   assert_int_equal(glob("tests/oracle/small-*.json", 0, NULL, &found), 0);
   for (size_t i = 0; i < found.gl_pathc; i++)
-    for (size_t d = 0; d < ARRAY_LEN(DEPLOYS); d++) {
-      fixture_bytes file = {0};
-      plan p;
-      if (fixture_try_plan(found.gl_pathv[i], DEPLOYS[d], NULL, &file) != OK) continue;
-      if (plan_view(file.bytes, file.count, &p) != OK) fail_msg("%s: %s", found.gl_pathv[i], fail_text());
-      for (uint32_t op = 0; op < p.op_count; op++) see(&p, &p.ops[op]);
-      free(file.bytes);
-      plans++;
-    }
+    for (size_t d = 0; d < ARRAY_LEN(DEPLOYS); d++) see_plan(found.gl_pathv[i], DEPLOYS[d], see, &plans);
   assert_true(plans > found.gl_pathc);
+  plans = 0;
+  for (size_t d = 0; d < ARRAY_LEN(DRAFTS); d++) see_plan("tests/data/configs/glm-4.7-flash.json", DRAFTS[d], see, &plans);
+  assert_int_equal(plans, ARRAY_LEN(DRAFTS));
   globfree(&found);
 }
 

@@ -212,7 +212,7 @@ static void bad_args(plan_header *h, uint8_t *b) { op_at(h, b, 3)->args_bytes +=
 static void bad_rows(plan_header *h, uint8_t *b) { op_at(h, b, 3)->rows_min = op_at(h, b, 3)->rows_max + 1; }
 static void bad_fixup(plan_header *h, uint8_t *b) { ((plan_fixup *)(void *)(b + h->fixups.offset))[0].args_offset = 40; }
 static void bad_target(plan_header *h, uint8_t *b) { ((plan_fixup *)(void *)(b + h->fixups.offset))[5].offset = h->device_bytes; }
-static void bad_missing(plan_header *h, uint8_t *b) { op_at(h, b, 0)->fixup_count--; }
+static void bad_missing(plan_header *h, uint8_t *b) { op_at(h, b, 1)->fixup_count--; }
 static void bad_ladder(plan_header *h, uint8_t *b) { ((uint32_t *)(void *)(b + h->ladder.offset))[1] = 1; }
 static void bad_tensor(plan_header *h, uint8_t *b) { ((plan_tensor *)(void *)(b + h->tensors.offset))[2].row0 += 1000; }
 static plan_gemm *gemm_at(plan_header *h, uint8_t *b) { return (plan_gemm *)(void *)(b + h->gemms.offset); }
