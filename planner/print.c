@@ -174,7 +174,8 @@ static void print_ranks(FILE *out, const plan_header *plan) {
   const uint64_t replicated = replicated_bytes(plan);
   uint64_t bytes[2] = {0}, times = 0;
   if (plan->limits.ranks == 1) return;
-  for (uint32_t i = 0; i < plan->ops.count; i++) { /* of a step of one row: one of more rows sends as many bytes for each */
+  const uint32_t count = plan->ops.count - draft_ops(plan);
+  for (uint32_t i = 0; i < count; i++) { /* of a step of one row: one of more rows sends as many bytes for each */
     const sending s = sending_of(plan, &ops[i]);
     if (s.row_bytes == 0 || ops[i].rows_min > 1) continue;
     bytes[s.rows_kind == ROWS_LOGITS] += s.row_bytes;
@@ -194,7 +195,8 @@ void print_exchanges(FILE *out, const plan_header *plan) {
   if (plan->limits.ranks == 1) return;
   fprintf(out, "\nExchanges (times in a step; bytes that a GPU sends for a row; form, by rows)\n");
   for (uint32_t at = 0, times; next_kind(plan, &at, &kind, &times);) {
-    fprintf(out, "  %-26s %4u  %-11s %8llu ", kind.name, times, kind.rows_kind == ROWS_LOGITS ? "logits rows" : "rows",
+    fprintf(out, "  %-26s %4u  %-11s %8llu ", kind.name, times,
+            kind.rows_kind == ROWS_LOGITS ? "logits rows" : kind.rows_kind == ROWS_DRAFTS ? "draft rows" : "rows",
             (unsigned long long)kind.row_bytes);
     for (uint32_t i = at - 1; i < plan->ops.count; i++) {
       const sending one = sending_of(plan, &ops[i]);
@@ -462,7 +464,9 @@ static json_t *json_exchanges(const plan_header *plan) {
     json_t *o = json_object(), *forms = json_array();
     json_object_set_new(o, "name", json_string(kind.name));
     set(o, "times", times);
-    json_object_set_new(o, "rows", json_string(kind.rows_kind == ROWS_LOGITS ? "logits" : "tokens"));
+    json_object_set_new(o, "rows", json_string(kind.rows_kind == ROWS_LOGITS   ? "logits"
+                                               : kind.rows_kind == ROWS_DRAFTS ? "drafts"
+                                                                               : "tokens"));
     set(o, "sent_bytes_per_row", kind.row_bytes);
     for (uint32_t i = at - 1; i < plan->ops.count; i++) {
       const sending one = sending_of(plan, &ops[i]);
@@ -508,6 +512,7 @@ void print_json(FILE *out, const plan_header *plan) {
   set(root, "device_bytes", plan->device_bytes);
   json_ranks(root, plan);
   set(root, "ops", plan->ops.count);
+  if (draft_ops(plan)) set(root, "draft_ops", draft_ops(plan));
   set(root, "library_pins", plan->gemms.count);
   json_object_set_new(root, "limits", json_limits(&plan->limits));
   json_object_set_new(root, "formats", json_formats(plan));
