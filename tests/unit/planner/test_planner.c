@@ -517,11 +517,25 @@ static void random_sparse_config(char *out, size_t bytes) {
            block * (1 + pick(12)), experts, 1 + pick(6), pick(3), block * (1 + pick(4)), pick(3), index, e4m3);
 }
 
+/* Plans the same with a prediction layer that makes `tokens` drafts; the numerics id stays. */
+static uint32_t add_drafts(const char *config, const char *deploy, const plan_header *without, uint32_t tokens) {
+  char changed[2200], keys[512];
+  void *bytes = NULL;
+  size_t count = 0;
+  snprintf(changed, sizeof changed, "{\"num_nextn_predict_layers\": 1, %s", config + 1);
+  snprintf(keys, sizeof keys, "{speculative-config: {method: mtp, num-speculative-tokens: %u}, %s", tokens, deploy + 1);
+  const planner_input input = {.config = {changed, strlen(changed)}, .deploy = {keys, strlen(keys)}};
+  if (planner_make(&input, &bytes, &count) != OK) fail_msg("%s\n%s\n%s", fail_text(), changed, keys);
+  assert_memory_equal(((const plan_header *)bytes)->numerics_id, without->numerics_id, sizeof without->numerics_id);
+  free(bytes);
+  return 1;
+}
+
 /* planner_make runs the checker, which shares no code with graph and placement: OK means that they agree. */
 static void random_models_agree_with_the_checker(void **state) {
   (void)state;
   static const char *const DTYPES[] = {"auto", "bf16", "fp8", "fp8_ds_mla"};
-  uint32_t divided = 0;
+  uint32_t divided = 0, drafting = 0;
   for (uint32_t round = 0; round < 120; round++) {
     char config[2048], deploy[320];
     void *bytes = NULL;
@@ -540,9 +554,10 @@ static void random_models_agree_with_the_checker(void **state) {
     const bool is_uneven = result == ERR_UNSUPPORTED && strstr(fail_text(), "evenly");
     if (result != OK && !is_uneven) fail_msg("round %u: %s\n%s\n%s", round, fail_text(), config, deploy);
     if (result == OK) divided += ((const plan_header *)bytes)->limits.ranks > 1;
+    if (result == OK && !strstr(config, "deepseek_v2")) drafting += add_drafts(config, deploy, bytes, 1 + round % DRAFT_TOKENS_MAX);
     free(bytes);
   }
-  assert_true(divided >= 20);
+  assert_true(divided >= 20 && drafting >= 40);
 }
 
 static void every_axis_has_one_guarantee(void **state) {
