@@ -35,7 +35,16 @@ void drafts_see(drafts *self, sequence *s) {
   const verbatim_request *r = s->request;
   if (s->draft.shadow >= 0) weigh(s, r->tokens[r->token_count - 1].id == s->draft.shadow);
   s->draft.shadow = -1;
+  s->draft.offered = 0;
   if (self->lookups) lookup_add(&self->lookups[s->slot], &self->plan->header->limits, r, r->prompt_count + r->token_count);
+}
+
+bool drafts_offer(sequence *s, uint32_t place, const sample_result *guess) {
+  ASSERT(place < DRAFT_TOKENS_MAX);
+  if (guess->nonfinite) return false;
+  s->draft.own[place] = guess->token;
+  s->draft.offered = place + 1;
+  return true;
 }
 
 /* Tokens that may follow the sequence's next one. */
@@ -56,6 +65,7 @@ static void ask(drafts *self, sequence *s, uint32_t most) {
 static void guess(drafts *self, sequence *s) {
   const plan_limits *limits = &self->plan->header->limits;
   s->draft.ids = s->draft.own;
+  s->draft.count = min_u32(s->draft.offered, room_of(s));
   if (self->lookups)
     s->draft.count = lookup_guess(&self->lookups[s->slot], limits, s->request, min_u32(limits->draft_tokens, room_of(s)), s->draft.own);
 }

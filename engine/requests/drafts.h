@@ -31,6 +31,9 @@ void drafts_begin(drafts *self, sequence *s);
 /* A token was added to the request. */
 void drafts_see(drafts *self, sequence *s);
 
+/* A guess of the model's prediction layer: of the token `place` positions behind the sequence's next one. False: it is none. */
+bool drafts_offer(sequence *s, uint32_t place, const sample_result *guess);
+
 /* A decode step of this many token rows took this long. */
 void drafts_time(drafts *self, uint32_t rows, double us);
 

@@ -6,7 +6,7 @@
 status schedule_open(schedule *self, const request_model *model, exec *machine, watch *watcher, const schedule_options *options,
                      arena *host) {
   const plan_limits *limits = &model->plan->header->limits;
-  void *sequences, *order, *decoding, *watched, *rows[2];
+  void *sequences, *order, *decoding, *watched, *rows[2], *drafted[2];
   *self = (schedule){.model = model, .machine = machine, .table = exec_block_table(machine), .watch = watcher,
                      .options = *options};
   if (options->max_active == 0 || options->max_active > limits->max_seqs) self->options.max_active = limits->max_seqs;
@@ -23,12 +23,13 @@ status schedule_open(schedule *self, const request_model *model, exec *machine, 
   TRY(arena_take(host, sizeof(sequence *) * (uint64_t)limits->max_seqs, &decoding));
   TRY(arena_take(host, sizeof(watch_row) * (uint64_t)limits->max_batch_tokens, &watched));
   for (int i = 0; i < 2; i++) TRY(arena_take(host, sizeof(step_row) * (uint64_t)limits->max_logit_rows, &rows[i]));
+  for (int i = 0; i < 2; i++) TRY(arena_take(host, sizeof(step_drafted) * (uint64_t)limits->max_seqs, &drafted[i]));
   self->sequences = sequences;
   for (uint32_t slot = 0; slot < limits->max_seqs; slot++) self->sequences[slot].slot = slot;
   self->order = order;
   self->decoding = decoding;
   self->watched = watched;
-  for (int i = 0; i < 2; i++) self->rows[i] = rows[i];
+  for (int i = 0; i < 2; i++) self->rows[i] = rows[i], self->drafted[i] = drafted[i];
   return OK;
 }
 
@@ -214,7 +215,7 @@ void schedule_expire(schedule *self) {
 /* === Building a step ======================================================================================================== */
 
 static step_build begin(schedule *self, uint32_t side) {
-  return step_build_begin(self->model->plan->header, exec_fill(self->machine, side), self->rows[side], self->watched);
+  return step_build_begin(self->model->plan->header, exec_fill(self->machine, side), self->rows[side], self->drafted[side], self->watched);
 }
 
 /* Gets a page for the next row, from the youngest sequence if need be. Returns false when that is the sequence itself. */
@@ -249,12 +250,20 @@ static bool waits_for_verdict(schedule *self) {
   return drafts_choose(&self->drafts, self->decoding, count, rows_for(self, count), false);
 }
 
+/* Pages for the rows that a step's own drafts have behind the sequence's next `rows`, unless others may need them soon. */
+static void grow_for_drafts(schedule *self, sequence *s, uint32_t rows) {
+  const plan_limits *l = limits_of(self);
+  const uint32_t most = l->pages_per_seq * PAGE_TOKENS - s->computed, wanted = rows + l->draft_tokens;
+  if (plan_has_mtp(l) && wanted <= most && pages_available(&self->pages) > self->active_count) schedule_pages_grow(&self->kv, s, wanted);
+}
+
 /* Adds the row of a sequence's newest token and those of its drafts, which take no page that another sequence may need soon. */
 static void add_decode(schedule *self, step_build *b, sequence *s) {
   const uint32_t held = s->page_count * PAGE_TOKENS - s->computed - 1;
   const bool is_short = pages_available(&self->pages) <= self->active_count;
   uint32_t *taken = &s->draft.taken;
   *taken = is_short ? min_u32(*taken, held) : schedule_pages_grow(&self->kv, s, 1 + *taken) - 1;
+  grow_for_drafts(self, s, 1 + *taken);
   step_build_decode(b, s);
   s->computed += 1 + *taken;
   s->sampled += 1 + *taken;
@@ -286,6 +295,7 @@ static bool add_prompt(schedule *self, step_build *b, uint32_t slot, uint32_t mo
   uint32_t wanted = step_build_room(b, s->request, s->computed, min_u32(prompt_left(self, slot), most));
   uint32_t count = schedule_pages_grow(&self->kv, s, wanted);
   if (count == 0) return wanted > 0;
+  if (s->computed + count == s->known) grow_for_drafts(self, s, count);
   step_build_known(b, s, s->computed, count, false);
   const uint32_t before = max_u32(request_state_of(s->request)->row_most, s->computed);
   self->counters.recomputed_tokens += min_u32(s->computed + count, before) - s->computed;
@@ -348,6 +358,7 @@ bool schedule_step(schedule *self, uint32_t side) {
   }
   if (b.tokens == 0) return false;
   self->row_count[side] = b.logits;
+  self->drafted_count[side] = b.drafts;
   submit_step(self, &b, side, decoding);
   return true;
 }
@@ -470,6 +481,17 @@ static void take_drafts_back(schedule *self) {
   }
 }
 
+/* What the step guesses behind the newest token of each sequence. */
+static void take_guesses(schedule *self, uint32_t side, const exec_results *results) {
+  for (uint32_t i = 0; i < self->drafted_count[side]; i++) {
+    const step_drafted *from = &self->drafted[side][i];
+    sequence *s = &self->sequences[from->slot];
+    if (!s->request || s->generation != from->generation || s->draft.is_alone || s->is_broken) continue;
+    for (uint32_t pass = 0; pass < limits_of(self)->draft_tokens; pass++)
+      if (!drafts_offer(s, pass, &results->draft[pass * results->draft_stride + i])) break;
+  }
+}
+
 static void forget_drafts(schedule *self) {
   for (uint32_t slot = 0; slot < limits_of(self)->max_seqs && self->has_drafts; slot++) self->sequences[slot].draft.taken = 0;
   self->has_drafts = false;
@@ -489,6 +511,7 @@ void schedule_settle(schedule *self, uint32_t side) {
     if (s->request && s->generation == row->generation && !s->is_broken) settle_row(self, row, &results, i); /* else it ended a step ago */
   }
   self->row_count[side] = 0;
+  take_guesses(self, side, &results);
   forget_drafts(self);
   for (uint32_t slot = 0; slot < limits_of(self)->max_seqs; slot++)
     if (self->sequences[slot].request && self->sequences[slot].is_broken) settle_broken(self, slot, side);

@@ -47,6 +47,8 @@ typedef struct schedule {
   uint32_t active_count;
   step_row *rows[2];            /* [max_logit_rows] by side        */
   uint32_t row_count[2];
+  step_drafted *drafted[2];     /* [max_seqs] by side              */
+  uint32_t drafted_count[2];
   watch_row *watched;           /* [max_batch_tokens]                */
   uint64_t submitted, settled;  /* steps, which are settled in order */
   bool has_drafts;              /* the step in flight has drafts      */

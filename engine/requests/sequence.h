@@ -11,6 +11,7 @@
 
 typedef struct draft_state { /* guesses of a sequence's next tokens */
   int32_t own[DRAFT_TOKENS_MAX];
+  uint32_t offered;          /* by the model's prediction layer, in own */
   const int32_t *ids;        /* [count]: own, or those of on_draft */
   uint32_t count, taken;     /* a step takes the first `taken`     */
   uint32_t accepted;         /* of these, while the step is settled */

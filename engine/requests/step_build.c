@@ -3,8 +3,8 @@
 #include "plan/format_widen.h"
 #include "requests/request.h"
 
-step_build step_build_begin(const plan_header *header, exec_input in, step_row *rows, watch_row *watched) {
-  return (step_build){.header = header, .in = in, .rows = rows, .watched = watched};
+step_build step_build_begin(const plan_header *header, exec_input in, step_row *rows, step_drafted *drafted, watch_row *watched) {
+  return (step_build){.header = header, .in = in, .rows = rows, .drafted = drafted, .watched = watched};
 }
 
 /* === Rows =================================================================================================================== */
@@ -42,6 +42,7 @@ static void add_drafts(step_build *self, const sequence *s, uint32_t first) {
   if (!self->in.drafts || first == self->logits) return;
   const uint64_t places = min_u64((uint64_t)s->page_count * PAGE_TOKENS, limits->max_len);
   if ((uint64_t)self->rows[self->logits - 1].position + limits->draft_tokens > places) return;
+  self->drafted[self->drafts] = (step_drafted){.slot = s->slot, .generation = s->generation};
   self->in.drafts[self->drafts++] = (step_draft){.first = first, .count = self->logits - first, .slot = s->slot};
 }
 

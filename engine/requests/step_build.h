@@ -16,10 +16,15 @@ typedef struct step_row { /* one logits row of a step */
   int32_t draft;     /* the token of that row if it was guessed, else -1 */
 } step_row;
 
+typedef struct step_drafted { /* a sequence for which the step makes drafts: an entry of exec_input.drafts */
+  uint32_t slot, generation;
+} step_drafted;
+
 typedef struct step_build {
   const plan_header *header;
   exec_input in;
   step_row *rows;                  /* [max_logit_rows]                                        */
+  step_drafted *drafted;           /* [max_seqs]                                              */
   watch_row *watched;              /* [max_batch_tokens]                                      */
   uint32_t tokens, logits, seqs;   /* so far                                                  */
   uint32_t ordinary_rows, tiles;   /* token rows that are not of ROWS_PROMPT, and their tiles */
@@ -29,8 +34,8 @@ typedef struct step_build {
   bool is_prompt;                  /* the rows that are added now are of ROWS_PROMPT          */
 } step_build;
 
-/* An empty step. in: from exec_fill; rows and watched are written as rows are added. */
-step_build step_build_begin(const plan_header *header, exec_input in, step_row *rows, watch_row *watched);
+/* An empty step. in: from exec_fill; rows, drafted and watched are written as rows are added. */
+step_build step_build_begin(const plan_header *header, exec_input in, step_row *rows, step_drafted *drafted, watch_row *watched);
 
 /* Whether the token at `position` attends as one of a prompt, under fast-prefill. Ordinary rows come before such rows. */
 bool step_build_is_prompt(const step_build *self, const verbatim_request *request, uint32_t position);

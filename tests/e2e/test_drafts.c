@@ -1,5 +1,5 @@
 /* test_drafts.c - drafts change no bit: with drafters that are right, wrong, half right, that guess stop ids, ids that do not exist or
- * tokens whose rows are NaN, and with prompt lookup, every request has the receipt line of a run without drafts.
+ * tokens whose rows are NaN, with prompt lookup and the prediction layer, every request has the receipt line of a run without drafts.
  *
  * Linked with --wrap for the verdict, sampling, penalties, KV rows and the prefix cache. Controls: a draft accepted one too far, random
  * numbers keyed by the step, penalties that see later drafts, a KV row that is not overwritten after a wrong draft, a page of the prefix
@@ -13,6 +13,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/requests/drafts.h"
 #include "engine/requests/schedule_pages.h"
+#include "changed.h"
 #include "plant.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -20,12 +21,13 @@ enum { COUNT = 10, MODELS_TRIED = 1 }; /* instrumented code is slow */
 #else
 enum { COUNT = 26, MODELS_TRIED = 4 };
 #endif
-enum { VOCAB = 384, PROMPT_MAX = 90, TOKENS_MAX = 24, ROWS_MOST = 512, SLOTS = 8, LAYERS = 8 };
+enum { PLANS = 4, VOCAB = 384, PROMPT_MAX = 90, TOKENS_MAX = 24, ROWS_MOST = 512, SLOTS = 8, LAYERS = 8 };
 
 static const char DEPLOY[] =
   "max-num-seqs: 8\nmax-num-batched-tokens: 96\nmax-model-len: 128\nkv_pages: 24\nmax_logit_rows: 40\nchunk_tokens: 64\ngroup_chunks: 2\n";
 static const char TIGHT[] =
   "max-num-seqs: 5\nmax-num-batched-tokens: 33\nmax-model-len: 116\nkv_pages: 5\nmax_logit_rows: 9\nchunk_tokens: 64\ngroup_chunks: 2\n";
+#define MTP "speculative-config: {method: mtp, num-speculative-tokens: 3}\n" /* of random numbers: nearly always wrong */
 #define NGRAM "speculative-config: {method: ngram, num-speculative-tokens: 5, prompt-lookup-min: 2}\n"
 
 static e2e_model model;
@@ -187,16 +189,17 @@ static outcome make_truth(const verbatim_config *config) {
 static const struct {
   const char *config;
   const char *deploy; /* in addition */
-} MODELS[] = {{"tests/oracle/small-v3.json", ""},
-              {"tests/oracle/small-v32-fp8.json", ""},
-              {"tests/oracle/small-v2lite.json", "parity: fast-prefill\n"},
-              {"tests/oracle/small-glm4-moe-lite.json", "tensor-parallel-size: 2\n"}};
+  bool has_layer;     /* a prediction layer */
+} MODELS[] = {{"small-v3.json", "", true},
+              {"small-v32-fp8.json", "", true},
+              {"small-v2lite.json", "parity: fast-prefill\n", false},
+              {"small-glm4-moe-lite.json", "tensor-parallel-size: 2\n", true}};
 
-static void begin(uint32_t number, char plans[3][E2E_PATH_MAX]) {
+static void begin(uint32_t number, char plans[PLANS][E2E_PATH_MAX]) {
   char deploy[1024];
   snprintf(deploy, sizeof deploy, "%s%s", DEPLOY, MODELS[number].deploy);
   if (e2e_device() != VERBATIM_DEVICE_CPU && strstr(deploy, "tensor-parallel")) snprintf(deploy, sizeof deploy, "%s", DEPLOY);
-  e2e_make_model(&model, MODELS[number].config, deploy);
+  changed_make_model(&model, MODELS[number].config, MODELS[number].has_layer ? "{\"num_nextn_predict_layers\": 1}" : "{}", deploy);
   strcpy(plans[0], model.plan_path);
   const char *rest = deploy + strlen(DEPLOY);
   char text[1200];
@@ -204,6 +207,10 @@ static void begin(uint32_t number, char plans[3][E2E_PATH_MAX]) {
   e2e_make_plan(&model, "tight", text, plans[1]);
   snprintf(text, sizeof text, "%s%s%s", DEPLOY, rest, NGRAM);
   e2e_make_plan(&model, "ngram", text, plans[2]);
+  *plans[3] = 0;
+  if (!MODELS[number].has_layer) return;
+  snprintf(text, sizeof text, "%s%s%s", DEPLOY, rest, MTP);
+  e2e_make_plan(&model, "mtp", text, plans[3]);
 }
 
 /* === Every drafter ========================================================================================================== */
@@ -222,7 +229,7 @@ static void check_counts(enum drafter drafter, const verbatim_counters *c, uint6
 static void every_drafter_leaves_the_receipt(void **state) {
   (void)state;
   for (uint32_t m = 0; m < MODELS_TRIED; m++) {
-    char plans[3][E2E_PATH_MAX];
+    char plans[PLANS][E2E_PATH_MAX];
     begin(m, plans);
     verbatim_config config = e2e_config(&model);
     const outcome expected = make_truth(&config);
@@ -244,6 +251,13 @@ static void every_drafter_leaves_the_receipt(void **state) {
     print_message("  prompt lookup: %lu of %lu tokens accepted\n", (unsigned long)found.counters.accepted_tokens,
                   (unsigned long)found.counters.drafted_tokens);
     if (!is_equal(&found, &expected)) fail_msg("%s: prompt lookup changes the receipt", MODELS[m].config);
+    c.plan_path = plans[3];
+    if (*plans[3]) found = run(&c, NULL);
+    print_message("  prediction layer: %lu of %lu tokens accepted\n", (unsigned long)found.counters.accepted_tokens,
+                  (unsigned long)found.counters.drafted_tokens);
+    if (!is_equal(&found, &expected)) fail_msg("%s: the prediction layer changes the receipt", MODELS[m].config);
+    if (*plans[3]) assert_true(found.counters.drafted_tokens > 0);
+    c.plan_path = plans[2];
     c.no_drafts = true;
     found = run(&c, &(enum drafter){RIGHT});
     assert_int_equal(found.counters.drafts, 0);
@@ -255,7 +269,7 @@ static void every_drafter_leaves_the_receipt(void **state) {
 /* Rows of one request at a time: each right draft saves a step. */
 static void right_drafts_save_steps(void **state) {
   (void)state;
-  char plans[3][E2E_PATH_MAX];
+  char plans[PLANS][E2E_PATH_MAX];
   begin(0, plans);
   verbatim_config config = e2e_config(&model);
   config.max_active = 1;
@@ -284,7 +298,7 @@ static bool occurs(int32_t id) {
  * before it in its tile; the CPU's op is made to do so too. */
 static void a_draft_that_is_nan_breaks_nothing(void **state) {
   (void)state;
-  char plans[3][E2E_PATH_MAX];
+  char plans[PLANS][E2E_PATH_MAX];
   begin(0, plans);
   verbatim_config config = e2e_config(&model);
   make_truth(&config);
@@ -315,7 +329,7 @@ static void planted_faults_are_caught(void **state) {
     const char *name;
   } faults[] = {{ACCEPTED_TOO_FAR, HALF, "a draft accepted one too far"}, {NUMBER_OF_STEP, RIGHT, "random numbers keyed by the step"},
                 {LATER_TOKENS_PENALISED, WRONG, "penalties that see later drafts"}, {STALE_ROW, WRONG, "a stale KV row"}};
-  char plans[3][E2E_PATH_MAX];
+  char plans[PLANS][E2E_PATH_MAX];
   if (e2e_device() != VERBATIM_DEVICE_CPU) {
     print_message("SKIPPED: the faults are planted in the CPU's ops\n");
     skip();
@@ -381,7 +395,7 @@ static uint64_t row_behind_a_page(const verbatim_config *config, bool has_first)
 
 static void a_page_is_named_when_its_rows_are_settled(void **state) {
   (void)state;
-  char plans[3][E2E_PATH_MAX];
+  char plans[PLANS][E2E_PATH_MAX];
   begin(0, plans);
   const verbatim_config config = e2e_config(&model);
   const uint64_t behind = row_behind_a_page(&config, true), alone = row_behind_a_page(&config, false);
