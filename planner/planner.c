@@ -81,7 +81,7 @@ static status resolve_widening(const sources *s, plan_limits *l) {
   const uint64_t useful = min_u64((uint64_t)l->max_seqs * l->max_len, WIDEN_TOKENS_DEFAULT);
   uint32_t tokens = max_u32(l->max_len, (uint32_t)useful);
   if (is_given) tokens = s->deploy.expand_tokens;
-  const bool has_many_heads = plan_rank_heads(&s->model.plan, l) > NARROW_HEADS_MAX;
+  const bool has_many_heads = s->model.plan.heads > NARROW_HEADS_MAX;
   if (is_narrow && (is_given || has_many_heads)) l->expand_pages = (uint32_t)div_up(tokens, PAGE_TOKENS);
   return OK;
 }

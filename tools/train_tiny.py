@@ -154,6 +154,14 @@ def rotate(x, cos, sin):
     return torch.cat([even * cos - odd * sin, odd * cos + even * sin], dim=-1)
 
 
+def matrix(rows, columns, gain=1.0):
+    return torch.nn.Parameter(torch.randn(rows, columns) * (gain / math.sqrt(columns)))
+
+
+def ones(n):
+    return torch.nn.Parameter(torch.ones(n))
+
+
 class TinyModel(torch.nn.Module):
     """The same function as DeepseekV3ForCausalLM, optimised for speed: a layer's experts and shared expert are one wide MLP whose hidden
     units are multiplied by their expert's weight (zero when not chosen)."""
@@ -162,38 +170,32 @@ class TinyModel(torch.nn.Module):
         super().__init__()
         c = CONFIG
         self.heads, self.nope, self.rope, self.value = 4, c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
-        hidden, experts, inner = c["hidden_size"], c["n_routed_experts"], c["moe_intermediate_size"]
-        layers = c["num_hidden_layers"]
-        small = 1 / math.sqrt(2 * layers)
-
-        def matrix(rows, columns, gain=1.0):
-            return torch.nn.Parameter(torch.randn(rows, columns) * (gain / math.sqrt(columns)))
-
-        def ones(n):
-            return torch.nn.Parameter(torch.ones(n))
-        self.embed = torch.nn.Parameter(torch.randn(c["vocab_size"], hidden) * 0.1)
-        self.head, self.norm = matrix(c["vocab_size"], hidden, 0.5), ones(hidden)
-        self.layers = torch.nn.ModuleList()
-        for index in range(layers):
-            layer = torch.nn.Module()
-            layer.input_norm, layer.post_norm = ones(hidden), ones(hidden)
-            layer.q_a, layer.q_norm = matrix(c["q_lora_rank"], hidden), ones(c["q_lora_rank"])
-            layer.q_b = matrix(self.heads * (self.nope + self.rope), c["q_lora_rank"])
-            layer.kv_a, layer.kv_norm = matrix(c["kv_lora_rank"] + self.rope, hidden), ones(c["kv_lora_rank"])
-            layer.kv_b = matrix(self.heads * (self.nope + self.value), c["kv_lora_rank"])
-            layer.o = matrix(hidden, self.heads * self.value, small)
-            layer.dense = index < c["first_k_dense_replace"]
-            wide = c["intermediate_size"] if layer.dense else (experts + c["n_shared_experts"]) * inner
-            layer.gate, layer.up, layer.down = matrix(wide, hidden), matrix(wide, hidden), matrix(hidden, wide, small)
-            if not layer.dense:
-                with torch.no_grad():
-                    layer.down.mul_(math.sqrt(wide / (3 * inner)))  # only the units of about three experts are active
-                layer.router = matrix(experts, hidden)
-                layer.register_buffer("bias", torch.zeros(experts))
-                layer.register_buffer("load", torch.zeros(experts))
-            self.layers.append(layer)
+        self.embed = torch.nn.Parameter(torch.randn(c["vocab_size"], c["hidden_size"]) * 0.1)
+        self.head, self.norm = matrix(c["vocab_size"], c["hidden_size"], 0.5), ones(c["hidden_size"])
+        self.layers = torch.nn.ModuleList(self.make_layer(index) for index in range(c["num_hidden_layers"]))
         self.register_buffer("frequencies", yarn_frequencies(c), persistent=False)
         self.register_buffer("token_weights", torch.tensor([0.0, PROMPT_WEIGHT, 1.0]), persistent=False)
+
+    def make_layer(self, index):
+        c, layer = CONFIG, torch.nn.Module()
+        hidden, experts, inner = c["hidden_size"], c["n_routed_experts"], c["moe_intermediate_size"]
+        small = 1 / math.sqrt(2 * c["num_hidden_layers"])
+        layer.input_norm, layer.post_norm = ones(hidden), ones(hidden)
+        layer.q_a, layer.q_norm = matrix(c["q_lora_rank"], hidden), ones(c["q_lora_rank"])
+        layer.q_b = matrix(self.heads * (self.nope + self.rope), c["q_lora_rank"])
+        layer.kv_a, layer.kv_norm = matrix(c["kv_lora_rank"] + self.rope, hidden), ones(c["kv_lora_rank"])
+        layer.kv_b = matrix(self.heads * (self.nope + self.value), c["kv_lora_rank"])
+        layer.o = matrix(hidden, self.heads * self.value, small)
+        layer.dense = index < c["first_k_dense_replace"]
+        wide = c["intermediate_size"] if layer.dense else (experts + c["n_shared_experts"]) * inner
+        layer.gate, layer.up, layer.down = matrix(wide, hidden), matrix(wide, hidden), matrix(hidden, wide, small)
+        if not layer.dense:
+            with torch.no_grad():
+                layer.down.mul_(math.sqrt(wide / (3 * inner)))  # only the units of about three experts are active
+            layer.router = matrix(experts, hidden)
+            layer.register_buffer("bias", torch.zeros(experts))
+            layer.register_buffer("load", torch.zeros(experts))
+        return layer
 
     def attention(self, layer, x, cos, sin, mask):
         rows, tokens, _ = x.shape
@@ -233,19 +235,32 @@ class TinyModel(torch.nn.Module):
             hidden = (hidden.view(*weights.shape, -1) * weights[..., None]).view(hidden.shape)
         return linear(hidden, layer.down)
 
-    def forward(self, ids, document, dtype):
-        """ids, document [rows, tokens] -> logits [rows, tokens, vocab] in dtype. Tokens see their own document only."""
-        position = torch.arange(ids.shape[1], device=ids.device)
+    def frame(self, document, dtype):
+        """document [rows, tokens] -> (cos, sin, mask) of these positions. Tokens see their own document only."""
+        position = torch.arange(document.shape[1], device=document.device)
         angle = position[:, None].float() * self.frequencies
-        cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
         seen = (document[:, :, None] == document[:, None, :]) & (position[:, None] >= position)
-        mask = torch.zeros(seen.shape, dtype=dtype, device=ids.device).masked_fill_(~seen, -math.inf)[:, None]
+        mask = torch.zeros(seen.shape, dtype=dtype, device=document.device).masked_fill_(~seen, -math.inf)[:, None]
+        return angle.cos().to(dtype), angle.sin().to(dtype), mask
+
+    def embedding(self, ids, dtype):
         one_hot = (ids[..., None] == torch.arange(CONFIG["vocab_size"], device=ids.device)).to(dtype)
-        x = one_hot @ self.embed.to(dtype)  # exact, and its gradient is a matrix product: no atomics, nothing to wait for
+        return one_hot @ self.embed.to(dtype)  # exact, and its gradient is a matrix product: no atomics, nothing to wait for
+
+    def run_layer(self, layer, x, frame):
+        x = x + self.attention(layer, rms_norm(x, layer.input_norm), *frame)
+        return x + self.mlp(layer, rms_norm(x, layer.post_norm))
+
+    def hidden(self, ids, document, dtype):
+        """ids, document [rows, tokens] -> the residual stream before the final norm [rows, tokens, hidden]."""
+        x, frame = self.embedding(ids, dtype), self.frame(document, dtype)
         for layer in self.layers:
-            x = x + self.attention(layer, rms_norm(x, layer.input_norm), cos, sin, mask)
-            x = x + self.mlp(layer, rms_norm(x, layer.post_norm))
-        return linear(rms_norm(x, self.norm), self.head)
+            x = self.run_layer(layer, x, frame)
+        return x
+
+    def forward(self, ids, document, dtype):
+        """ids, document [rows, tokens] -> logits [rows, tokens, vocab] in dtype."""
+        return linear(rms_norm(self.hidden(ids, document, dtype), self.norm), self.head)
 
     def loss(self, ids, document, weight, dtype):
         """Mean cross-entropy over weighted tokens; ids, document, weight [rows, ROW_TOKENS + 1]."""
@@ -262,34 +277,45 @@ class TinyModel(torch.nn.Module):
 
     def hf_tensors(self):
         """The checkpoint under DeepSeek's names: bf16, the router bias fp32."""
-        inner, out = CONFIG["moe_intermediate_size"], {}
-
-        def put(name, tensor):
-            out[name] = tensor.detach().to("cpu", torch.bfloat16).clone().contiguous()
-        put("model.embed_tokens.weight", self.embed)
+        out = {"model.embed_tokens.weight": exported(self.embed), "model.norm.weight": exported(self.norm),
+               "lm_head.weight": exported(self.head)}
         for index, layer in enumerate(self.layers):
-            at = f"model.layers.{index}."
-            put(at + "input_layernorm.weight", layer.input_norm)
-            put(at + "post_attention_layernorm.weight", layer.post_norm)
-            for name, tensor in (("q_a_proj", layer.q_a), ("q_a_layernorm", layer.q_norm), ("q_b_proj", layer.q_b),
-                                 ("kv_a_proj_with_mqa", layer.kv_a), ("kv_a_layernorm", layer.kv_norm),
-                                 ("kv_b_proj", layer.kv_b), ("o_proj", layer.o)):
-                put(f"{at}self_attn.{name}.weight", tensor)
-            if layer.dense:
-                parts = [("mlp.", slice(None))]
-            else:
-                put(at + "mlp.gate.weight", layer.router)
-                out[at + "mlp.gate.e_score_correction_bias"] = layer.bias.detach().to("cpu", torch.float32).clone()
-                experts = CONFIG["n_routed_experts"]
-                parts = [(f"mlp.experts.{e}.", slice(e * inner, (e + 1) * inner)) for e in range(experts)]
-                parts.append(("mlp.shared_experts.", slice(experts * inner, None)))
-            for name, part in parts:
-                put(f"{at}{name}gate_proj.weight", layer.gate[part])
-                put(f"{at}{name}up_proj.weight", layer.up[part])
-                put(f"{at}{name}down_proj.weight", layer.down[:, part])
-        put("model.norm.weight", self.norm)
-        put("lm_head.weight", self.head)
+            out |= layer_tensors(index, layer)
         return out
+
+
+def exported(tensor):
+    return tensor.detach().to("cpu", torch.bfloat16).clone().contiguous()
+
+
+def layer_parts(layer):
+    """(name in a checkpoint, attribute, columns of the attribute or None) of a layer's bf16 tensors."""
+    parts = [("input_layernorm", "input_norm", None), ("post_attention_layernorm", "post_norm", None)]
+    parts += [("self_attn." + name, attribute, None) for name, attribute in (
+        ("q_a_proj", "q_a"), ("q_a_layernorm", "q_norm"), ("q_b_proj", "q_b"), ("kv_a_proj_with_mqa", "kv_a"),
+        ("kv_a_layernorm", "kv_norm"), ("kv_b_proj", "kv_b"), ("o_proj", "o"))]
+    blocks = [("mlp.", slice(None))]
+    if not layer.dense:
+        inner, experts = CONFIG["moe_intermediate_size"], CONFIG["n_routed_experts"]
+        parts.append(("mlp.gate", "router", None))
+        blocks = [(f"mlp.experts.{e}.", slice(e * inner, (e + 1) * inner)) for e in range(experts)]
+        blocks.append(("mlp.shared_experts.", slice(experts * inner, None)))
+    for name, part in blocks:
+        parts += [(name + "gate_proj", "gate", part), (name + "up_proj", "up", part), (name + "down_proj", "down", part)]
+    return parts
+
+
+def part_of(layer, attribute, part):
+    whole = getattr(layer, attribute)
+    return whole if part is None else whole[:, part] if attribute == "down" else whole[part]
+
+
+def layer_tensors(index, layer):
+    at = f"model.layers.{index}."
+    out = {f"{at}{name}.weight": exported(part_of(layer, attribute, part)) for name, attribute, part in layer_parts(layer)}
+    if not layer.dense:
+        out[at + "mlp.gate.e_score_correction_bias"] = layer.bias.detach().to("cpu", torch.float32).clone()
+    return out
 
 # ---------------------------------------------------------------- export and scoring
 
