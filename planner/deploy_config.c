@@ -37,7 +37,7 @@ static const key_row KEYS[] = {
     {"chunk-tokens", KIND_COUNT, FIELD(chunk_tokens), 64, 2048, NULL},
     {"group-chunks", KIND_COUNT, FIELD(group_chunks), 1, 64, NULL},
     {"tensor-parallel-size", KIND_COUNT, FIELD(tensor_parallel), 1, 1024, NULL},
-    {"speculative-config.method", KIND_CHOICE, FIELD(speculation), 0, 0, "off ngram mtp|deepseek_mtp"},
+    {"speculative-config.method", KIND_CHOICE, FIELD(speculation), 0, 0, "off ngram mtp|deepseek_mtp auto"},
     {"speculative-config.num-speculative-tokens", KIND_COUNT, FIELD(draft_tokens), 1, DRAFT_TOKENS_MAX, NULL},
     {"speculative-config.prompt-lookup-min", KIND_COUNT, FIELD(match_min), MATCH_TOKENS_MIN, MATCH_TOKENS_MAX, NULL},
     {"speculative-config.prompt-lookup-max", KIND_COUNT, FIELD(match_max), MATCH_TOKENS_MIN, MATCH_TOKENS_MAX, NULL},

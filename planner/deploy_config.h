@@ -8,6 +8,9 @@
 #include "engine/base/base.h"
 #include "engine/base/limits.h"
 
+/* AUTO, in place of a plan_speculation: MTP and prompt lookup if the model has a prediction layer, else prompt lookup alone. */
+#define DEPLOY_SPECULATION_AUTO 3u
+
 enum deploy_kv_dtype { DEPLOY_KV_AUTO = 0, DEPLOY_KV_BF16 = 1, DEPLOY_KV_FP8 = 2, DEPLOY_KV_FP8_DS_MLA = 3 };
 
 typedef struct deploy_config { /* 0: not given, unless stated otherwise */

@@ -232,8 +232,8 @@ void print_summary(FILE *out, const plan_header *plan) {
     fprintf(out, "speculation    ngram: up to %u drafts where the newest %u tokens or more occurred before\n", l->draft_tokens,
             l->match_min);
   if (l->speculation == SPECULATION_MTP)
-    fprintf(out, "speculation    mtp: up to %u drafts by the layer behind the last; %u of the ops make them\n", l->draft_tokens,
-            draft_ops(plan));
+    fprintf(out, "speculation    mtp%s: up to %u drafts by the layer behind the last; %u of the ops make them\n",
+            l->match_min ? ", and prompt lookup where it is likelier" : "", l->draft_tokens, draft_ops(plan));
   fprintf(out, "parameters     %llu\n", (unsigned long long)parameter_count(plan));
   print_ranks(out, plan);
   fprintf(out, "weights        %s\n", size_text(r[REGION_WEIGHTS].bytes, size));

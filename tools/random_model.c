@@ -27,7 +27,7 @@
 #include "engine/base/limits.h"
 #include "num.h"
 
-#define TENSORS_MAX (LAYERS_MAX * (EXPERTS_MAX * 6u + 32u) + 32u)
+#define TENSORS_MAX ((LAYERS_MAX + 16u) * (EXPERTS_MAX * 6u + 32u) + 64u)
 #define PATH_BYTES_MAX 4096u
 #define CHUNK_VALUES 32768u
 #define FIRST_BYTE_TOKEN 3u /* first id after begin, end and padding */
@@ -683,7 +683,7 @@ static status make_folder(const json_t *config, const options *o, const char *te
   TRY(read_shape(inner != NULL ? inner : config, &shape));
   if (mkdir(o->out_dir, 0777) != 0 && errno != EEXIST) return FAIL(ERR_IO, "%s: cannot create: %s", o->out_dir, strerror(errno));
   TRY(copy_config(text, bytes, o->out_dir));
-  uint32_t tensors_max = shape.layers * (shape.experts * 6 + 32) + 32;
+  uint32_t tensors_max = (shape.layers + shape.prediction_layers) * (shape.experts * 6 + 32) + 64;
   model m = {.tensors = calloc(tensors_max, sizeof(tensor)), .entries = calloc(tensors_max, sizeof(entry)), .count_max = tensors_max};
   ASSERT(m.tensors != NULL && m.entries != NULL && tensors_max <= TENSORS_MAX);
   list_tensors(&m, &shape, o->stacked_experts);

@@ -32,7 +32,8 @@ typedef struct plan_limits {
   uint32_t ranks;            /* devices that share the work, 1 .. RANKS_MAX; a divisor of the heads */
   uint32_t speculation;      /* enum plan_speculation */
   uint32_t draft_tokens;     /* most guesses of a sequence in a step, 0 .. DRAFT_TOKENS_MAX; 0 with SPECULATION_OFF */
-  uint32_t match_min, match_max; /* NGRAM: tokens that must have occurred before, and most that are compared */
+  uint32_t match_min, match_max; /* NGRAM, or MTP with prompt lookup beside it, else 0: tokens that must have occurred before, and most that
+                              * are compared */
   uint32_t transport;        /* enum plan_transport; 0 with one rank              */
 } plan_limits;
 

@@ -179,10 +179,11 @@ static status check_quant(const plan_header *h) {
 }
 
 static status check_speculation(const plan_limits *l) {
-  const uint32_t is_on = l->speculation != SPECULATION_OFF, matches = l->speculation == SPECULATION_NGRAM;
+  const uint32_t is_on = l->speculation != SPECULATION_OFF, matches = l->speculation == SPECULATION_NGRAM || l->match_min > 0;
   TRY(check_range("speculation", l->speculation, SPECULATION_OFF, SPECULATION_MTP));
   TRY(check_range("draft_tokens", l->draft_tokens, is_on, is_on * DRAFT_TOKENS_MAX));
   TRY(check_range("match_min", l->match_min, matches * MATCH_TOKENS_MIN, matches * MATCH_TOKENS_MAX));
+  TRY(check_range("match_min without drafts", l->match_min, 0, is_on * MATCH_TOKENS_MAX));
   return check_range("match_max", l->match_max, l->match_min, matches * MATCH_TOKENS_MAX);
 }
 

@@ -17,33 +17,37 @@ status drafts_open(drafts *self, const plan *p, bool is_off, verbatim_counters *
   if (is_off) return OK;
   TRY(arena_take(host, sizeof(int32_t) * (uint64_t)limits->max_logit_rows, &given));
   self->given = given;
-  return limits->speculation == SPECULATION_NGRAM ? lookup_open(limits, host, &self->lookups) : OK;
+  return limits->match_min ? lookup_open(limits, host, &self->lookups) : OK;
 }
 
 /* === Guesses ================================================================================================================ */
 
 void drafts_begin(drafts *self, sequence *s) {
-  s->draft = (draft_state){.ids = s->draft.own, .acceptance = ACCEPTANCE_FIRST, .shadow = -1};
+  s->draft = (draft_state){.ids = s->draft.found, .acceptance = {ACCEPTANCE_FIRST, ACCEPTANCE_FIRST}, .shadow = -1};
   if (!self->lookups) return;
   lookup_clear(&self->lookups[s->slot]);
   lookup_add(&self->lookups[s->slot], &self->plan->header->limits, s->request, s->request->prompt_count + s->request->token_count);
 }
 
-static void weigh(sequence *s, bool is_right) { s->draft.acceptance += ACCEPTANCE_STEP * ((is_right ? 1.0 : 0.0) - s->draft.acceptance); }
+static double acceptance_of(const sequence *s) { return s->draft.acceptance[s->draft.source]; }
+
+static void weigh(sequence *s, bool is_right) {
+  s->draft.acceptance[s->draft.source] += ACCEPTANCE_STEP * ((is_right ? 1.0 : 0.0) - acceptance_of(s));
+}
 
 void drafts_see(drafts *self, sequence *s) {
   const verbatim_request *r = s->request;
   if (s->draft.shadow >= 0) weigh(s, r->tokens[r->token_count - 1].id == s->draft.shadow);
   s->draft.shadow = -1;
-  s->draft.offered = 0;
+  s->draft.offered_count = 0;
   if (self->lookups) lookup_add(&self->lookups[s->slot], &self->plan->header->limits, r, r->prompt_count + r->token_count);
 }
 
 bool drafts_offer(sequence *s, uint32_t place, const sample_result *guess) {
   ASSERT(place < DRAFT_TOKENS_MAX);
   if (guess->nonfinite) return false;
-  s->draft.own[place] = guess->token;
-  s->draft.offered = place + 1;
+  s->draft.offered[place] = guess->token;
+  s->draft.offered_count = place + 1;
   return true;
 }
 
@@ -62,12 +66,22 @@ static void ask(drafts *self, sequence *s, uint32_t most) {
   self->given_count += count;
 }
 
+/* Right guesses that are to be expected of so many. */
+static double expected(double acceptance, uint32_t count) {
+  double sum = 0, right = 1;
+  for (uint32_t i = 0; i < count; i++) sum += right *= acceptance;
+  return sum;
+}
+
+/* Of the plan's sources, the one of which more right guesses are to be expected. */
 static void guess(drafts *self, sequence *s) {
   const plan_limits *limits = &self->plan->header->limits;
-  s->draft.ids = s->draft.own;
-  s->draft.count = min_u32(s->draft.offered, room_of(s));
-  if (self->lookups)
-    s->draft.count = lookup_guess(&self->lookups[s->slot], limits, s->request, min_u32(limits->draft_tokens, room_of(s)), s->draft.own);
+  draft_state *d = &s->draft;
+  const uint32_t most = min_u32(limits->draft_tokens, room_of(s)), offered = min_u32(d->offered_count, most);
+  const uint32_t found = self->lookups ? lookup_guess(&self->lookups[s->slot], limits, s->request, most, d->found) : 0;
+  d->source = expected(d->acceptance[DRAFT_OFFERED], offered) > expected(d->acceptance[DRAFT_FOUND], found) ? DRAFT_OFFERED : DRAFT_FOUND;
+  d->ids = d->source == DRAFT_OFFERED ? d->offered : d->found;
+  d->count = d->source == DRAFT_OFFERED ? offered : found;
 }
 
 /* === Times ================================================================================================================== */
@@ -104,7 +118,7 @@ static double time_of(const drafts *self, uint32_t rows) {
 
 /* === The choice ============================================================================================================= */
 
-static bool is_guessing(const sequence *s) { return s->draft.count > 0 && s->draft.acceptance >= ACCEPTANCE_LEAST; }
+static bool is_guessing(const sequence *s) { return s->draft.count > 0 && acceptance_of(s) >= ACCEPTANCE_LEAST; }
 
 /* The number of guesses of each sequence with which a step gives the most tokens in its time. rows: of the step without them. */
 static uint32_t best_count(const drafts *self, sequence *const *list, uint32_t count, uint32_t rows, uint32_t rows_most) {
@@ -114,7 +128,7 @@ static uint32_t best_count(const drafts *self, sequence *const *list, uint32_t c
   for (uint32_t i = 0; i < count; i++) {
     double right = 1;
     for (uint32_t k = 1; is_guessing(list[i]) && k <= min_u32(list[i]->draft.count, most); k++) {
-      right *= list[i]->draft.acceptance;
+      right *= acceptance_of(list[i]);
       weight[k] += right;
       of_place[k]++;
     }

@@ -2,8 +2,9 @@
  *
  * A step computes the rows of a sequence's newest token and of its drafts. Each row chooses its token as it would alone; a draft is
  * accepted if the row before it chose the same token. So a draft can change when a token is made, never which. Sources: the request's
- * on_draft, else the plan's speculation. How many drafts a step takes follows from how often they were right and from the times that steps
- * took: no bit depends on it. Must not know pages, rows or the exec. Allocates at open only. Read next: lookup.h, schedule.h. */
+ * on_draft, else the plan's: prompt lookup, the model's prediction layer, or of both the likelier. How many drafts a step takes follows
+ * from how often they were right and from the times that steps took: no bit depends on it. Must not know pages, rows or the exec. Allocates
+ * at open only. Read next: lookup.h, schedule.h. */
 #ifndef VERBATIM_DRAFTS_H
 #define VERBATIM_DRAFTS_H
 #include "base/arena.h"
@@ -15,7 +16,7 @@
 typedef struct drafts {
   const plan *plan;
   bool is_off;               /* no drafts at all                      */
-  lookup *lookups;           /* [max_seqs]; null unless SPECULATION_NGRAM */
+  lookup *lookups;           /* [max_seqs]; null without prompt lookup */
   int32_t *given;            /* [max_logit_rows] what on_draft gave for a step */
   uint32_t given_count;
   double step_us[LADDER_MAX + 1]; /* mean time of decode steps by ladder size, the last: of more rows; 0: none yet */

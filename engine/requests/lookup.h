@@ -16,7 +16,7 @@ typedef struct lookup { /* of one slot */
   uint32_t count;     /* tokens added: positions 0 .. count - 1 */
 } lookup;
 
-/* [start-up] One for each slot: [max_seqs]. The plan's speculation is SPECULATION_NGRAM. */
+/* [start-up] One for each slot: [max_seqs]. The plan has a match_min. */
 status lookup_open(const plan_limits *limits, arena *host, lookup **out);
 
 /* Forgets all tokens. */

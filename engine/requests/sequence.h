@@ -9,13 +9,17 @@
 #include "text/stop_text.h"
 #include "verbatim.h"
 
+enum draft_source { DRAFT_FOUND = 0, DRAFT_OFFERED = 1, DRAFT_SOURCES = 2 };
+
 typedef struct draft_state { /* guesses of a sequence's next tokens */
-  int32_t own[DRAFT_TOKENS_MAX];
-  uint32_t offered;          /* by the model's prediction layer, in own */
-  const int32_t *ids;        /* [count]: own, or those of on_draft */
+  int32_t found[DRAFT_TOKENS_MAX]; /* by prompt lookup */
+  int32_t offered[DRAFT_TOKENS_MAX]; /* [offered_count] by the model's prediction layer */
+  uint32_t offered_count;
+  const int32_t *ids;        /* [count]: one of these, or those of on_draft */
   uint32_t count, taken;     /* a step takes the first `taken`     */
   uint32_t accepted;         /* of these, while the step is settled */
-  double acceptance;         /* share of the plan's guesses that were right, of late                               */
+  uint32_t source;           /* of ids: enum draft_source          */
+  double acceptance[DRAFT_SOURCES]; /* share of a source's guesses that were right, of late                        */
   int32_t shadow;            /* a guess of the next token that no step checks, or -1: shows whether checking pays again */
   bool was_taken;            /* the last step had drafts: the newest token is not in the slot on the device        */
   bool is_alone;             /* the next step must not have drafts: in one with drafts the logits were not finite  */

@@ -56,6 +56,7 @@ static size_t write_config(const deploy_config *c, char *text) {
   used = put(text, used, "expand_tokens", c->expand_tokens);
   used = put(text, used, "tensor-parallel-size", c->tensor_parallel);
   if (c->speculation == SPECULATION_NGRAM) used += (size_t)sprintf(text + used, "speculative_config: {method: ngram}\n");
+  if (c->speculation == DEPLOY_SPECULATION_AUTO) used += (size_t)sprintf(text + used, "speculative_config: {method: auto}\n");
   if (c->speculation == SPECULATION_MTP) used += (size_t)sprintf(text + used, "speculative_config: {method: deepseek_mtp}\n");
   used = put(text, used, "speculative-config.num_speculative_tokens", c->draft_tokens);
   used = put(text, used, "speculative-config.prompt-lookup-min", c->match_min);

@@ -60,7 +60,8 @@ const case_field case_open_fields[] = {
     {"threads", OF(case_open, threads), 1, 16, 1},
     {"expand", OF(case_open, expand), 0, 64, 0},    /* pages of contexts in the prompts' workspace; 0: the planner's choice */
     {"ranks", OF(case_open, ranks), 1, 16, 1},      /* or as many fewer as can divide the model */
-    {"guess", OF(case_open, guess), 0, 15, 0},      /* num-speculative-tokens of ngram; 0: off */
+    {"guess", OF(case_open, guess), 0, 15, 0},      /* num-speculative-tokens; 0: off */
+    {"layer", OF(case_open, layer), 0, 1, 0},       /* by the model's prediction layer too, if it has one, not only by prompt lookup */
     {NULL, 0, 0, 0, 0}};
 
 static const char *const KINDS[] = {"open", "submit", "cancel", "poll", "idle"};

@@ -32,7 +32,8 @@ typedef struct case_request {
 } case_request;
 
 typedef struct case_open { /* a plan, and how the engine splits the work */
-  int64_t seqs, batch, logits, spare, margin, ladder, active, chunk, slot, shuffle, no_cache, direct, poison, threads, expand, ranks, guess;
+  int64_t seqs, batch, logits, spare, margin, ladder, active, chunk, slot, shuffle, no_cache, direct, poison, threads, expand, ranks;
+  int64_t guess, layer;
 } case_open;
 
 enum case_kind { CASE_OPEN, CASE_SUBMIT, CASE_CANCEL, CASE_POLL, CASE_IDLE };

@@ -213,7 +213,7 @@ static void draw_drafts(drawer *d) {
   for (uint32_t i = 0; i < d->c->request_count; i++)
     if (chance(d, 35)) d->c->requests[i].draft = between(d, 1, ASK_DRAFTERS - 1);
   for (uint32_t i = 0; i < d->c->open_count; i++)
-    if (chance(d, 35)) d->c->opens[i].guess = between(d, 1, 6);
+    if (chance(d, 35)) d->c->opens[i].guess = between(d, 1, 6), d->c->opens[i].layer = chance(d, 50);
 }
 
 void draw_case(schedule_case *out, uint64_t seed, const draw_limits *limits) {

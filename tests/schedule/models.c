@@ -89,6 +89,7 @@ static status make_config(const schedule_case *c, char **text) {
   json_t *plain = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
   if (!plain) return FAIL(ERR_IO, "%s: %s; hint: run in the root of the repository", path, error.text);
   *text = NULL;
+  if (json_object_get(plain, "num_nextn_predict_layers")) set(plain, "num_nextn_predict_layers", 1);
   for (uint32_t i = 0; i < VARIATIONS_TRIED && c->vary && !*text; i++) {
     json_t *varied = json_deep_copy(plain);
     vary(varied, (uint64_t)c->vary * VARIATIONS_TRIED + i);

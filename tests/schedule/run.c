@@ -192,8 +192,8 @@ static void write_deploy(const schedule_case *c, const case_open *o, uint32_t ra
                       seqs, batch, logits, len, pages, c->chunk, c->groups, ranks);
   if (c->fast) used += snprintf(text + used, bytes - (size_t)used, "parity: fast-prefill\n");
   if (o->guess)
-    used += snprintf(text + used, bytes - (size_t)used, "speculative-config: {method: ngram, num-speculative-tokens: %" PRId64
-                     ", prompt-lookup-min: 2}\n", o->guess);
+    used += snprintf(text + used, bytes - (size_t)used, "speculative-config: {method: %s, num-speculative-tokens: %" PRId64
+                     ", prompt-lookup-min: 2}\n", o->layer ? "auto" : "ngram", o->guess);
   if (o->expand) used += snprintf(text + used, bytes - (size_t)used, "expand_tokens: %" PRId64 "\n", o->expand * 64);
   const char *before = "ladder: [";
   for (uint32_t size = 1; size <= min_u32(seqs, 32); size++) {
