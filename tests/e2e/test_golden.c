@@ -1,4 +1,5 @@
-/* test_golden.c - the bits that a GPU recorded, computed again: receipts of tests/golden, through the program.
+/* test_golden.c - the bits that a GPU recorded, computed again: receipts of tests/golden, through the program, without drafts and with
+ * prompt lookup.
  *
  * `--record FOLDER` writes the receipts instead (see tests/golden/README.md), `--device gpu` uses the GPU. The control changes one sampling
  * parameter and expects another receipt. */
@@ -47,19 +48,21 @@ static void must(char *const argv[]) {
   assert_int_equal(code, 0);
 }
 
-/* Runs a case into a receipt file; seed: the default seed, for the control. */
-static void make_receipt(const golden_case *g, const char *seed, const char *receipt_path) {
+/* Runs a case into a receipt file; seed: the default seed, for the control; method: of speculation. */
+static void make_receipt(const golden_case *g, const char *seed, const char *method, const char *receipt_path) {
   char program[E2E_PATH_MAX], plan[E2E_PATH_MAX];
   e2e_model model = {0};
   e2e_binary("verbatim", program);
   snprintf(plan, sizeof plan, "%s.plan", receipt_path);
   if (g->config) {
-    e2e_make_model(&model, g->config, g->deploy);
+    char deploy[512];
+    snprintf(deploy, sizeof deploy, "%sspeculative-config: {method: %s}\n", g->deploy, method);
+    e2e_make_model(&model, g->config, deploy);
   } else {
     snprintf(model.model_dir, sizeof model.model_dir, "tests/tiny");
     snprintf(model.plan_path, sizeof model.plan_path, "%s", plan);
     must((char *[]){arg(program), arg("plan"), arg("tests/tiny"), arg("--config"), arg("tests/tiny/deploy.yaml"), arg("-o"), plan,
-                    arg("--force"), NULL});
+                    arg("--force"), arg("--speculative-config.method"), arg(method), NULL});
   }
   must((char *[]){arg(program), arg("run"), model.plan_path, model.model_dir, arg("--jsonl"), arg(g->items), arg("--max-tokens"),
                   arg(g->max_tokens), arg("--seed"), arg(seed), arg("--device"), arg(e2e_device() == 0 ? "gpu" : "cpu"), arg("--output"),
@@ -80,10 +83,9 @@ static char *read_text(const char *path) {
   return text;
 }
 
-/* Compares everything except the machine's line. Prints the first line that differs. */
-static void compare(const char *name, char *expected, char *found) {
+/* expected: without the machine's line. Names the first line that differs. */
+static void compare(const char *name, const char *expected, char *found) {
   uint32_t line = 1;
-  e2e_without_machine(expected);
   e2e_without_machine(found);
   for (size_t i = 0; expected[i] || found[i]; i++) {
     if (expected[i] != found[i]) fail_msg("%s.receipt: line %u differs from what was made here", name, line);
@@ -95,7 +97,7 @@ static void check(const golden_case *g) {
   char golden_path[E2E_PATH_MAX], path[E2E_PATH_MAX];
   snprintf(golden_path, sizeof golden_path, "%s/%s.receipt", record_folder ? record_folder : "tests/golden", g->name);
   if (record_folder) {
-    make_receipt(g, "0", golden_path);
+    make_receipt(g, "0", "off", golden_path);
     return;
   }
   char *expected = read_text(golden_path);
@@ -104,13 +106,16 @@ static void check(const golden_case *g) {
     skip();
   }
   snprintf(path, sizeof path, "/tmp/verbatim-golden-%ld-%s", (long)getpid(), g->name);
-  make_receipt(g, "0", path);
-  char *found = read_text(path);
-  assert_non_null(found);
-  unlink(path);
-  compare(g->name, expected, found);
+  e2e_without_machine(expected);
+  for (uint32_t i = 0; i < 2; i++) {
+    make_receipt(g, "0", i ? "ngram" : "off", path);
+    char *found = read_text(path);
+    assert_non_null(found);
+    unlink(path);
+    compare(g->name, expected, found);
+    free(found);
+  }
   free(expected);
-  free(found);
 }
 
 static void tiny(void **state) {
@@ -145,7 +150,7 @@ static void control(void **state) {
   const golden_case g = {"control", NULL, items, "8", NULL};
   char *texts[3];
   for (int i = 0; i < 3; i++) {
-    make_receipt(&g, i < 2 ? "5" : "6", path);
+    make_receipt(&g, i < 2 ? "5" : "6", "off", path);
     texts[i] = read_text(path);
     assert_non_null(texts[i]);
   }
