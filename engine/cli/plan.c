@@ -44,7 +44,7 @@ static const char HELP[] =
   "                      depends on it (1)\n"
   "  --speculative-config JSON  guess tokens and check several at once; no bit depends on it (off):\n"
   "                      {\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_min\": 3};\n"
-  "                      \"mtp\": by the model's prediction layer, which the checkpoint must hold (1 token)\n"
+  "                      \"mtp\": by the model's prediction layer, which must be in its folder (1 token)\n"
   "  --exchange-transport WORD  between these GPUs: peer, into each other's memory; nccl, for GPUs that\n"
   "                      do not reach it; no bit depends on it (peer)\n"
   "  --expand-tokens N   fast-prefill: context tokens expanded at a time (8 * max-model-len, or 256 *\n"

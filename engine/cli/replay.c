@@ -39,7 +39,7 @@ static const char HELP[] =
   "  --model DIR         the model's folder (default: the one that the manifest names)\n"
   "  --tasks DIR         folder of the files that the manifest names but does not contain\n"
   "  --output DIR        keep the results, in a new folder\n"
-  "  --stepwise          make every token by a step of its own; otherwise the tokens of the receipt next\n"
+  "  --stepwise          make every token by a step of its own; else the tokens of the receipt next\n"
   "                      to the manifest are checked many at a time, which is faster and as exact\n"
   "  --force             accept other numerics, weights or tokenizer, and report the differences\n\n";
 

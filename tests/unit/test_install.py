@@ -265,7 +265,7 @@ class Manual(unittest.TestCase):
 
     def test_bash_completes(self):
         self.assertEqual(self.complete("verbatim", "sh"), {"show"})
-        self.assertEqual(self.complete("verbatim", "score", "--no"), {"--no-bos", "--no-prefix-cache"})
+        self.assertEqual(self.complete("verbatim", "score", "--no"), {"--no-bos", "--no-drafts", "--no-prefix-cache"})
         self.assertEqual(self.complete("verbatim", "run", "--output", ""), {"text", "jsonl"})
         self.assertEqual(self.complete("verbatim", "run", "--device", "c"), {"cpu"})
         self.assertEqual(self.complete("verbatim", "plan", "--config", "dep"), {"deploy.yaml"})
