@@ -190,6 +190,7 @@ static status start(verbatim *self) {
   self->stages.device = lap(&from);
   exec_options machine = {.pool = self->pool, .libraries = &libraries, .cache_dir = c->cache_dir,
                           .direct = c->direct, .poison = c->poison, .logits = c->logits, .timed = c->timed,
+                          .check_exchanges = c->check_exchanges,
                           .exchange_timeout_ms = c->exchange_timeout_ms, .on_fault = fault, .fault_context = self};
   devices_use(&self->devices, &machine);
   TRY(start_machine(self, &machine, &from));

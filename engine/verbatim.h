@@ -76,6 +76,7 @@ typedef struct verbatim_config { /* strings are read only during verbatim_open *
   bool poison;           /* fill all memory that must not matter with NaN patterns             */
   bool no_drafts;        /* make every token by a step of its own, whatever plan and requests say */
   bool timed;            /* GPU: measure the gaps between steps for verbatim_count             */
+  bool check_exchanges;  /* several GPUs: compare digests of all that they exchange, at every step: slower by 1 % or 2 % */
   uint32_t exchange_timeout_ms; /* several GPUs: how long one may wait for another, before that is a fault; 0: 10,000 */
   void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes); /* progress of loading; may be null */
   void (*on_fault)(void *context, const char *what); /* called once, before a fault of the GPU ends the process; may be null */

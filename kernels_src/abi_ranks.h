@@ -22,16 +22,20 @@
 #define EXCHANGE_STEPS_MAX (1u << 22)
 #define EXCHANGE_PER_STEP_MAX 1023u
 
-/* EXCHANGE_DIGEST: u64, the sum of num_digest_word over the y of sampled exchanges. EXCHANGE_IS_CHECKED(epoch) takes one epoch in 16, at
- * irregular intervals, so that every exchange of a step is sampled at some step. Ranks whose digests differ have received other bytes. */
+/* EXCHANGE_DIGEST: u64, the sum of num_digest_word over the y of sampled exchanges. EXCHANGE_IS_CHECKED takes one epoch in
+ * 2^sample_bits, at irregular intervals, so that every exchange of a step is sampled at some step. Ranks whose digests differ have
+ * received other bytes. */
 enum exchange_state { EXCHANGE_EPOCH = 0, EXCHANGE_TICKET = 1, EXCHANGE_LATE = 2, EXCHANGE_DIGEST = 4, EXCHANGE_STATE_WORDS = 8 };
-#define EXCHANGE_IS_CHECKED(epoch) ((epoch) * 0x9e3779b1u >> 28 == 0u)
+#define EXCHANGE_IS_CHECKED(epoch, sample_bits) ((u64)((epoch) * 0x9e3779b1u) >> (32u - (sample_bits)) == 0u)
+#define EXCHANGE_SAMPLE_BITS 4u
 
 typedef struct exchange_ranks { /* where a rank is among the ranks; written once at start-up, different on every rank */
   u32 rank, count;
   u64 peer[RANKS_MAX]; /* add to an address of this rank: the same byte of that rank's memory, modulo 2^64; 0 for itself */
   u64 record;          /* address of an exchange_record in host memory that the device can write, or 0 */
   u64 timeout_ns;      /* longest wait for another rank; 0: for ever */
+  u32 sample_bits;     /* one exchange in 2^sample_bits adds to EXCHANGE_DIGEST; 0: every one */
+  u32 pad;
 } exchange_ranks;
 
 typedef struct exchange_record { /* written once, by the first wait that ran out, before the kernel traps */

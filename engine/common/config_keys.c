@@ -51,6 +51,7 @@ const cli_config_key cli_config_keys[] = {
   {"no-drafts", ENGINE, 0, NULL},
   {"direct", ENGINE, 0, NULL},
   {"poison", ENGINE, 0, NULL},
+  {"check-exchanges", ENGINE, 0, NULL},
   {"exchange-timeout", ENGINE, 0, NULL},
   /* The server. */
   {"host", SERVE | DOCTOR, 0, NULL},

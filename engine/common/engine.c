@@ -51,6 +51,7 @@ void cli_engine_options(cli_engine *self, cli_option *rows, size_t row_count) {
     {"--shuffle-pages", cli_options_u64, &self->config.shuffle_pages},
     {"--no-prefix-cache", NULL, &self->config.no_prefix_cache}, {"--direct", NULL, &self->config.direct},
     {"--no-drafts", NULL, &self->config.no_drafts}, {"--poison", NULL, &self->config.poison},
+    {"--check-exchanges", NULL, &self->config.check_exchanges},
     {"--exchange-timeout", read_seconds, &self->config.exchange_timeout_ms}};
   self->config.device = VERBATIM_DEVICE_AUTO;
   size_t at = 0;

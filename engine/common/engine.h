@@ -30,6 +30,8 @@
   "  --shuffle-pages S   allocate KV pages in an order drawn from seed S\n" \
   "  --direct            launch kernels directly instead of replaying graphs\n" \
   "  --poison            fill with NaN all memory that must not matter\n" \
+  "  --check-exchanges   several GPUs: compare all that they send each other, not one exchange in 16; a\n" \
+  "                      step takes 1 % to 2 % longer\n" \
   "  --exchange-timeout S  seconds that a GPU waits for another of its plan before the run ends (10)\n" \
   "  --no-prefix-cache   compute every prompt token\n" \
   "  --no-drafts         make every token by a step of its own, whatever the plan's speculation\n"

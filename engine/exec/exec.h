@@ -30,6 +30,7 @@ typedef struct exec_options {
   bool poison;           /* NaN patterns in all memory that results must not depend on               */
   bool logits;           /* results carry the logits rows                                            */
   bool timed;            /* measure the gaps between steps (GPU)                                     */
+  bool check_exchanges;  /* ranks compare digests of all that they exchange, at every step, not of one exchange in 16 */
   uint32_t exchange_timeout_ms; /* longest wait of a rank for another, 0: 10,000                      */
   gpu_fault_hook *on_fault; /* called once, before a fault ends the process; or null                */
   void *fault_context;

@@ -52,7 +52,8 @@ void ranks_start_tables(exec *self) {
   for (uint32_t r = 0; r < self->ranks; r++) {
     backend *b = select_rank(self, r);
     exchange_ranks table = {.rank = r, .count = self->ranks, .record = (uint64_t)(uintptr_t)&host_of(self, r)->record,
-                            .timeout_ns = timeout_ms(self) * UINT64_C(1000000)};
+                            .timeout_ns = timeout_ms(self) * UINT64_C(1000000),
+                            .sample_bits = self->options.check_exchanges ? 0 : EXCHANGE_SAMPLE_BITS};
     for (uint32_t i = 0; i < self->ranks; i++) table.peer[i] = self->rank[i]->base - b->base;
     b->calls->write(b, backend_address(b, REGION_STATE, self->plan->header->io.ranks), &table, sizeof table);
   }
@@ -155,8 +156,10 @@ void ranks_fetch(exec *self, uint32_t side, const step_in *head) {
   }
 }
 
+static uint32_t links_steps(const exec *self) { return self->options.check_exchanges ? 1 : LINKS_STEPS; }
+
 void ranks_fetch_links(exec *self, uint32_t side) {
-  self->has_links[side] = self->ranks > 1 && self->submitted % LINKS_STEPS == 0;
+  self->has_links[side] = self->ranks > 1 && self->submitted % links_steps(self) == 0;
   for (uint32_t r = 0; r < self->ranks && self->has_links[side]; r++) {
     backend *b = select_rank(self, r);
     const uint64_t at = self->plan->header->io.exchange + 4ull * EXCHANGE_DIGEST;
@@ -166,10 +169,11 @@ void ranks_fetch_links(exec *self, uint32_t side) {
 
 static void compare_links(exec *self, uint32_t rank, uint32_t side) {
   const unsigned long long first = host_of(self, 0)->links[side], other = host_of(self, rank)->links[side];
-  char text[FAIL_TEXT_MAX];
+  char text[FAIL_TEXT_MAX], when[64];
   if (!self->has_links[side] || first == other) return;
-  snprintf(text, sizeof text, "ranks differ in one of the %u steps up to %llu: the digest of the sampled exchanges is %016llx on rank 0, "
-           "and %016llx on rank %u: a link between GPUs is broken", LINKS_STEPS, (unsigned long long)self->waited, first, other, rank);
+  snprintf(when, sizeof when, self->options.check_exchanges ? "step" : "one of the %u steps up to", LINKS_STEPS);
+  snprintf(text, sizeof text, "ranks differ in %s %llu: the digest of the sampled exchanges is %016llx on rank 0, and %016llx on rank %u: "
+           "a link between GPUs is broken", when, (unsigned long long)self->waited, first, other, rank);
   exec_fault(self, text);
 }
 

@@ -55,7 +55,7 @@ NUM void exchange_tagged(const exchange_args &a, u32 rows, u32 rank, const u64 *
   for (u32 t = 0; t < EXCHANGE_TABLES; t++) words += units_of(a, rows, t, 8u);
   u8 *inbox = words_inbox(a, epoch);
   const u32 first = blockIdx.x * SPEC_THREADS + threadIdx.x, step = gridDim.x * SPEC_THREADS, items = (count - 1u) * words;
-  const bool is_checked = EXCHANGE_IS_CHECKED(epoch);
+  const bool is_checked = EXCHANGE_IS_CHECKED(epoch, a.ranks->sample_bits);
   u64 sum = 0;
   for (u32 i = first; i < items; i += step) {
     const u32 word = i % words, to = (rank + 1u + i / words) % count;
@@ -147,7 +147,7 @@ NUM void exchange_flagged(const exchange_args &a, u32 rows, u32 rank, const u64 
   __syncthreads(); /* all columns of this block are stored */
   if (is_other) ptx_put_flag(there(flag_at(a, rank, 1u + blockIdx.x), peer[t]), epoch);
   wait_flags(a, rank, 1u + blockIdx.x, epoch, timeout);
-  if (EXCHANGE_IS_CHECKED(epoch)) check_pushed(a, rows);
+  if (EXCHANGE_IS_CHECKED(epoch, a.ranks->sample_bits)) check_pushed(a, rows);
 }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void exchange(const __grid_constant__ exchange_args a) {

@@ -71,10 +71,13 @@ static void on_trace(verbatim_request *q, uint32_t position, const uint64_t *dig
     trace_sum += num_digest_word(position * point_count + i, (uint32_t)(digests[i] ^ digests[i] >> 32));
 }
 
+static bool checks_exchanges; /* of engines that run() opens */
+
 static outcome run(const e2e_model *model, const char *plan_path, bool traces) {
   verbatim_config config = e2e_config(model);
   config.plan_path = plan_path;
   config.trace = traces;
+  config.check_exchanges = checks_exchanges;
   trace_sum = 0;
   for (uint32_t i = 0; i < requests.count; i++) requests.list[i].on_trace = traces ? on_trace : NULL;
   outcome out = {.receipt = e2e_run(&config, &requests, 0, requests.count)};
@@ -195,6 +198,8 @@ void __real_cpu_exchange(const exchange_args *args, cpu_pool *pool);
 void __wrap_cpu_exchange(const exchange_args *args, cpu_pool *pool);
 void __wrap_cpu_exchange(const exchange_args *args, cpu_pool *pool) {
   const bool is_wrong = is_faulty(args->ranks, KERNEL_exchange);
+  if (args->ranks->record) /* not of the self-check */
+    ASSERT(args->ranks->sample_bits == (checks_exchanges ? 0 : EXCHANGE_SAMPLE_BITS));
   uint8_t *sent = (uint8_t *)(uintptr_t)((uint64_t)(uintptr_t)args->x[0] + args->ranks->peer[0]); /* by rank 0 */
   if (is_wrong && fault == FAULT_LINK && seen == faulty + 1) { /* once, on the way from rank 0 to rank 1 */
     *sent ^= 1;
@@ -225,6 +230,7 @@ static int run_faulty(const e2e_model *model, const char *plan_path, char *text,
     verbatim_config config = e2e_config(model);
     verbatim *engine = NULL;
     config.plan_path = plan_path;
+    config.check_exchanges = checks_exchanges;
     const int result = verbatim_open(&engine, &config);
     if (result != 0) fprintf(stderr, "%s\n", verbatim_error());
     verbatim_close(engine);
@@ -296,6 +302,13 @@ static void one_bit_of_a_link_is_found(void **state) {
     const int code = run_faulty(&model, path, text, sizeof text);
     if (code != 7 || !strstr(text, "the digest of the sampled exchanges")) fail_msg("exchange %u: code %d, \"%s\"", first, code, text);
   }
+  checks_exchanges = true; /* then in the step of the fault, not in one of 16 */
+  for (uint32_t first = 1; first < 4; first++) {
+    faulty = first;
+    const int code = run_faulty(&model, path, text, sizeof text);
+    if (code != 7 || !strstr(text, "ranks differ in step 0: the digest of")) fail_msg("exchange %u: code %d, \"%s\"", first, code, text);
+  }
+  checks_exchanges = false;
   fault = FAULT_NONE;
   e2e_remove(&model);
 }

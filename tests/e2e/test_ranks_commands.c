@@ -35,7 +35,8 @@ static void run_and_diff(void **state) {
                 "sed -n 2p r2 | grep -q '\"ranks\":2,'");
   expect(0, "", "$V diff r1 r2 && $V diff r1 r2 --trace t1 t2");
   expect(0, "", "s() { printf 'add: 1+2=\\nadd: 2+3=\\n' | $V run $1 $TINY $D --batch 1 --chunk 3 --slot-offset 2 --shuffle-pages 7 "
-                "--poison --no-prefix-cache --exchange-timeout 5 --receipt s$N > p$N 2> e$N; } && each s && cmp p1 p2 && cmp e1 e2");
+                "--poison --no-prefix-cache --exchange-timeout 5 --check-exchanges "
+                "--receipt s$N > p$N 2> e$N; } && each s && cmp p1 p2 && cmp e1 e2");
   expect(8, "differ", "$V run two $TINY $D 'add: 12+35=' 'sort: 3 1 2' --temperature 1 --n 2 --receipt r3 > o3 2> e3; $V diff r1 r3");
 }
 

@@ -231,12 +231,13 @@ static void check_runs(const char *what, uint32_t ranks, const run_list *runs, c
     if (memcmp(&board->digests[i], expected, sizeof *expected) != 0) fail_msg("%s, %u ranks, run %u: another receipt", what, ranks, i);
 }
 
-/* Graphs; ops one by one; poisoned memory; odd batches, on the last GPUs. */
+/* Graphs; ops one by one; poisoned memory and a digest of all exchanges; odd batches, on the last GPUs. */
 static run_list ways_to_run(const e2e_model *model, const char *plan_path, uint32_t ranks) {
   const verbatim_config plain = config_for(model, plan_path, 0);
   run_list runs = {.list = {plain, plain, plain, plain}, .count = 4};
   runs.list[1].direct = true;
   runs.list[2].poison = true;
+  runs.list[2].check_exchanges = true;
   runs.list[3].device = (int)(gpus - ranks);
   runs.list[3].max_active = 3;
   runs.list[3].chunk_tokens = 7;

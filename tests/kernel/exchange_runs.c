@@ -63,7 +63,7 @@ void exchange_runs_open(exchange_run *run, const run_limits *limits, u32 seed, u
     u8 *area = run->base + r * run->area_bytes;
     exchange_ranks *ranks = (exchange_ranks *)(area + RUN_STEPS_MAX * sizeof(step_in));
     memcpy(area, run->base, RUN_STEPS_MAX * sizeof(step_in));
-    *ranks = (exchange_ranks){.rank = r, .count = run->ranks};
+    *ranks = (exchange_ranks){.rank = r, .count = run->ranks, .sample_bits = seed % 2 ? EXCHANGE_SAMPLE_BITS : 0};
     for (u32 p = 0; p < run->ranks; p++) ranks->peer[p] = ((u64)p - r) * run->area_bytes;
   }
 }
@@ -105,8 +105,10 @@ static void expect(exchange_run *run, u32 step) {
   for (u32 r = 0; r < run->ranks; r++) {
     exchange_args a = run->steps[step].args;
     exchange_ranks ranks = {.rank = r, .count = run->ranks};
+    u32 state_words[EXCHANGE_STATE_WORDS] = {0}; /* not that of a rank under test */
     for (u32 p = 0; p < run->ranks; p++) ranks.peer[p] = ((u64)p - r) * bytes;
     a.ranks = &ranks;
+    a.state = state_words;
     for (u32 t = 0; t < EXCHANGE_TABLES && a.x[t]; t++) {
       a.x[t] = areas + r * bytes + head + ((const u8 *)a.x[t] - (run->base + run->zone_at));
       a.y[t] = areas + r * bytes + head + ((const u8 *)a.y[t] - (run->base + run->zone_at));
@@ -116,6 +118,22 @@ static void expect(exchange_run *run, u32 step) {
   for (u32 r = 0; r < run->ranks; r++) memcpy(run->expected + r * run->zone_bytes, areas + r * bytes + head, run->zone_bytes);
   run->expected_step = step;
   free(areas);
+}
+
+u64 exchange_runs_digest(exchange_run *run, u32 step) {
+  const exchange_args *a = &run->steps[step].args;
+  u64 sum = 0;
+  if (run->expected_step != step) expect(run, step);
+  for (u32 t = 0; t < EXCHANGE_TABLES && a->x[t]; t++) {
+    const u8 *y = run->expected + ((const u8 *)a->y[t] - (run->base + run->zone_at));
+    const u32 words = words_of(&run->steps[step], t) * 2 * run->ranks;
+    for (u32 i = 0; i < words; i++) {
+      u32 word;
+      memcpy(&word, y + 4 * (size_t)i, 4);
+      sum += num_digest_word(i + (t << 29), word);
+    }
+  }
+  return sum;
 }
 
 size_t exchange_runs_wrong(exchange_run *run, u32 step, u32 rank, const u8 *zone) {

@@ -43,6 +43,9 @@ exchange_args exchange_runs_args(const exchange_run *run, u32 step, u32 rank, u6
 /* What the rank has in its zone before the step. */
 void exchange_runs_fill(const exchange_run *run, u32 step, u32 rank, u8 *zone);
 
+/* What the exchange of the step adds to EXCHANGE_DIGEST of every rank, if it is sampled. */
+u64 exchange_runs_digest(exchange_run *run, u32 step);
+
 /* The first byte of the rank's zone that is not as it must be after the step, or zone_bytes. */
 size_t exchange_runs_wrong(exchange_run *run, u32 step, u32 rank, const u8 *zone);
 

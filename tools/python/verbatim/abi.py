@@ -24,7 +24,7 @@ class Config(Structure):
                 ("trace", c_bool), ("max_active", c_uint32), ("chunk_tokens", c_uint32), ("slot_offset", c_uint32),
                 ("shuffle_pages", c_uint64), ("no_prefix_cache", c_bool), ("direct", c_bool), ("poison", c_bool), ("no_drafts", c_bool),
                 ("timed", c_bool),
-                ("exchange_timeout_ms", c_uint32),
+                ("check_exchanges", c_bool), ("exchange_timeout_ms", c_uint32),
                 ("on_progress", ON_PROGRESS), ("on_fault", ON_FAULT), ("context", c_void_p)]
 
 
