@@ -241,8 +241,8 @@ def run(test, timeout_s):
     lacking = test.needs() if test.needs else ""
     if lacking:
         return Result(test, 0, 0, [lacking])
-    environment = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="stdout", UBSAN_OPTIONS="print_stacktrace=1",
-                       ASAN_OPTIONS=ASAN_OPTIONS)
+    environment = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="stdout", UBSAN_OPTIONS="print_stacktrace=1", ASAN_OPTIONS=ASAN_OPTIONS,
+                       OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # tests run beside each other, on small matrices
     with tempfile.TemporaryFile() as counted, tempfile.TemporaryFile() as messages:
         try:
             process = subprocess.Popen(test.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=counted,
