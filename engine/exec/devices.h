@@ -1,8 +1,7 @@
 /* devices.h - the GPUs of a plan, one for each rank, as one thing: opened, bound, frozen and closed together.
  *
- * Rank r has the GPU of number first + r. All are of one kind, and each can use the memory of every other, unless
- * the plan's exchanges go through NCCL. Must not know requests. Read
- * next: gpu/gpu.h, backend_ranks.c. */
+ * Rank r has the GPU of number first + r. All are of one kind, and each can use the memory of every other, unless the plan's exchanges go
+ * through NCCL. Must not know requests. Read next: gpu/gpu.h, backend_ranks.c. */
 #ifndef VERBATIM_EXEC_DEVICES_H
 #define VERBATIM_EXEC_DEVICES_H
 #include "exec/exec.h"

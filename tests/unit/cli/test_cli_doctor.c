@@ -455,17 +455,24 @@ static void every_gpu_says_whom_it_reaches(void **state) {
   assert_int_equal(report.count, 0);
 }
 
-/* A plan of two GPUs, with --device auto, gpu or gpu:1. The control is the machine that has them. */
-static void a_plan_needs_its_gpus(void **state) {
-  (void)state;
-  fixture_bytes plan = fixture_plan("tests/tiny/config.json", "{max-num-seqs: 2, max-model-len: 128, kv-pages: 4, "
-                                    "tensor-parallel-size: 2}", NULL);
-  FILE *file = fopen(at("two"), "wb");
+/* Writes a plan of two GPUs to the file. more: further keys of the deployment. Returns the memory of each GPU. */
+static uint64_t write_plan_of_two(const char *name, const char *more) {
+  char deploy[256];
+  snprintf(deploy, sizeof deploy, "{max-num-seqs: 2, max-model-len: 128, kv-pages: 4, tensor-parallel-size: 2%s}", more);
+  fixture_bytes plan = fixture_plan("tests/tiny/config.json", deploy, NULL);
+  FILE *file = fopen(at(name), "wb");
   assert_non_null(file);
   assert_int_equal(fwrite(plan.bytes, 1, plan.count, file), plan.count);
   assert_int_equal(fclose(file), 0);
   const uint64_t bytes = ((const plan_header *)(const void *)plan.bytes)->device_bytes;
   free(plan.bytes);
+  return bytes;
+}
+
+/* A plan of two GPUs, with --device auto, gpu or gpu:1. The control is the machine that has them. */
+static void a_plan_needs_its_gpus(void **state) {
+  (void)state;
+  const uint64_t bytes = write_plan_of_two("two", "");
   const struct {
     uint32_t count;
     int device;
@@ -519,13 +526,7 @@ static void a_plan_needs_its_gpus(void **state) {
 /* Exchanges through NCCL: then the GPUs need not reach each other, and nothing is copied between them here. */
 static void a_plan_of_nccl_needs_it(void **state) {
   (void)state;
-  fixture_bytes plan = fixture_plan("tests/tiny/config.json", "{max-num-seqs: 2, max-model-len: 128, kv-pages: 4, "
-                                    "tensor-parallel-size: 2, exchange-transport: nccl}", NULL);
-  FILE *file = fopen(at("nccl"), "wb");
-  assert_non_null(file);
-  assert_int_equal(fwrite(plan.bytes, 1, plan.count, file), plan.count);
-  assert_int_equal(fclose(file), 0);
-  free(plan.bytes);
+  write_plan_of_two("nccl", ", exchange-transport: nccl");
   for (int missing = 0; missing < 2; missing++) {
     reset(NULL);
     world.count = 2;
