@@ -3,6 +3,7 @@
 #include "bench/roofline.h"
 #include "base/digest.h"
 #include "common/output.h"
+#include "gpu/nccl.h"
 #include "ops/kernels.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -35,8 +36,7 @@ static void print_head(const cli_bench_report *self) {
   printf("numerics id  %s\n", digest_text(self->plan->header->numerics_id, digits));
   if (r->ranks > 1) printf("gpu_count    %u\n", r->ranks);
   if (r->nccl_version)
-    printf("nccl         %u.%u.%u: next to each exchange, its gather of as many bytes\n", r->nccl_version / 10000,
-           r->nccl_version / 100 % 100, r->nccl_version % 100);
+    printf("nccl         %u.%u.%u: next to each exchange, its gather of as many bytes\n", NCCL_VERSION_PARTS(r->nccl_version));
   if (*r->nccl_note) printf("nccl         not compared: %s\n", r->nccl_note);
   if (has_floors(r)) printf("floors       %.0f GB/s, %.0f TFLOP/s", 1e-9 * r->rates.bytes, 1e-12 * r->rates.flops);
   if (has_floors(r) && r->ranks > 1) printf(", %.0f GB/s to other GPUs", 1e-9 * r->rates.link_bytes);
@@ -170,13 +170,13 @@ static json_t *cost_json(const bench_cost *c) {
 static json_t *op_json(const bench_op *op) {
   json_t *context = op->context ? json_integer(op->context) : json_null();
   json_t *experts = op->experts_used ? json_integer(op->experts_used) : json_null();
-  json_t *nccl = op->nccl_us > 0 ? json_real(op->nccl_us) : json_null();
+  json_t *nccl_us = op->nccl_us > 0 ? json_real(op->nccl_us) : json_null();
   return json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:o, s:f, s:f, s:b, s:o, s:f, s:f, s:f, s:f, s:o}", "op", op->name, "kernel",
                    op->kernel, "variant", op->variant, "rows", (int)op->rows, "context", context, "instances", (int)op->instances,
                    "instances_timed", (int)op->timed, "launches", (int)op->launches, "experts_used", experts, "us", op->us, "us_least",
                    op->us_least, "is_cached", (int)op->is_cached, "cost", cost_json(&op->cost), "floor_us", op->floor_us, "gb_per_s",
                    gb_per_s(&op->cost, op->us), "tflop_per_s", tflop_per_s(op->cost.flops, op->us), "ratio", ratio(op->us, op->floor_us),
-                   "nccl_us", nccl);
+                   "nccl_us", nccl_us);
 }
 
 static json_t *decode_json(const bench_decode *d) {

@@ -156,8 +156,8 @@ static void check_nccl(cli_doctor_report *report, const cli_doctor_machine *mach
   uint32_t version = 0;
   if (machine->device == VERBATIM_DEVICE_CPU) return;
   if (nccl_find(machine->search, path, &version) == OK) {
-    cli_doctor_report_add(report, "nccl", CLI_DOCTOR_OK, NULL, "%u.%u.%u, %s; for exchange-transport: nccl", version / 10000,
-                          version / 100 % 100, version % 100, path);
+    cli_doctor_report_add(report, "nccl", CLI_DOCTOR_OK, NULL, "%u.%u.%u, %s; for exchange-transport: nccl",
+                          NCCL_VERSION_PARTS(version), path);
     return;
   }
   fail_clear();

@@ -83,7 +83,7 @@ static status check_nccl(const cli_doctor_machine *machine, char *text, size_t t
   char path[DYNLIB_PATH_MAX];
   uint32_t version = 0;
   TRY(nccl_find(machine->search, path, &version));
-  snprintf(text, text_bytes, "; exchanges through NCCL %u.%u.%u", version / 10000, version / 100 % 100, version % 100);
+  snprintf(text, text_bytes, "; exchanges through NCCL %u.%u.%u", NCCL_VERSION_PARTS(version));
   return OK;
 }
 

@@ -12,7 +12,7 @@ static bool is_over(void *context, double waited_s, char *text, size_t text_byte
   }
   if (waited_s < self->timeout_s) return false;
   snprintf(text, text_bytes, "the work of %u ranks, which exchange through NCCL %u.%u.%u, has not ended after %g s: a GPU hangs, or a link "
-           "is broken; hint: exchange-timeout states the longest wait", self->ranks, version / 10000, version / 100 % 100, version % 100,
+           "is broken; hint: exchange-timeout states the longest wait", self->ranks, NCCL_VERSION_PARTS(version),
            self->timeout_s);
   return true;
 }

@@ -10,6 +10,9 @@
 
 typedef struct nccl nccl; /* a communicator for each rank */
 
+/* The arguments of "%u.%u.%u" for a version. */
+#define NCCL_VERSION_PARTS(version) (version) / 10000, (version) / 100 % 100, (version) % 100
+
 /* version: 10000 * major + 100 * minor + patch. ERR_DEVICE: it is not found, or cannot be loaded. */
 status nccl_find(const dynlib_search *search, char path[DYNLIB_PATH_MAX], uint32_t *version);
 
