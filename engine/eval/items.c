@@ -256,15 +256,16 @@ static status read_id(maker *self, const json_t *object, uint32_t line, uint32_t
   return json_object_set_new(self->seen, out->id, json_true()) == 0 ? OK : json_line_no_memory();
 }
 
-static status read_subset(const eval_task *task, const json_t *object, eval_item *out) {
+/* The value of the field that the key of the task names, as a text; *out stays NULL if the task has no such key. */
+static status read_name(const char *key, const char *field, const json_t *object, char **out) {
   eval_text text = {0};
   char template[EVAL_TASK_NAME_BYTES_MAX + 8];
-  if (!task->subsets) return OK;
-  snprintf(template, sizeof template, "{{%s}}", task->subsets);
+  if (!field) return OK;
+  snprintf(template, sizeof template, "{{%s}}", field);
   status result = eval_prompt_render(&text, template, object);
   if (result == OK && (text.count == 0 || text.count > EVAL_TASK_NAME_BYTES_MAX || strlen(text.bytes) != text.count))
-    result = FAIL(ERR_FORMAT, "subsets: expected a name of 1 to %u bytes in \"%s\"", EVAL_TASK_NAME_BYTES_MAX, task->subsets);
-  if (result == OK) out->subset = text.bytes;
+    result = FAIL(ERR_FORMAT, "%s: expected a name of 1 to %u bytes in \"%s\"", key, EVAL_TASK_NAME_BYTES_MAX, field);
+  if (result == OK) *out = text.bytes;
   else free(text.bytes);
   return result;
 }
@@ -273,7 +274,8 @@ static status fill_item(maker *self, uint32_t index, eval_item *out) {
   const eval_task *task = self->task;
   const record *r = &self->own.list[index];
   TRY(read_id(self, r->object, r->line, index, out));
-  TRY(read_subset(task, r->object, out));
+  TRY(read_name("subsets", task->subsets, r->object, &out->subset));
+  TRY(read_name("cluster", task->cluster, r->object, &out->cluster));
   if (task->kind == EVAL_PERPLEXITY) return eval_prompt_render(&out->prompt, task->text, r->object);
   if (self->pool) TRY(append_examples(self, self->pool == &self->own ? index : UINT32_MAX, &out->prompt));
   TRY(eval_prompt_render(&out->prompt, task->prompt, r->object));
@@ -328,6 +330,7 @@ void eval_items_close(eval_items *self) {
     eval_item *item = &self->list[i];
     free(item->id);
     free(item->subset);
+    free(item->cluster);
     free(item->prompt.bytes);
     json_decref(item->answer);
     json_decref(item->choices);

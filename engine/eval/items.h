@@ -13,7 +13,7 @@
 
 typedef struct eval_item {
   char *id;           /* unique within the task */
-  char *subset;       /* NULL: none */
+  char *subset, *cluster; /* NULL: none */
   eval_text prompt;   /* for a perplexity task the whole text */
   json_t *answer;     /* generate: a text, a number, or a list of them */
   json_t *choices;    /* choice: a list of texts */

@@ -35,8 +35,8 @@ static status task_json(const eval_manifest_task *from, json_t *list) {
   const eval_task *t = from->task;
   const struct { const char *key; const eval_manifest_file *file; } files[] = {
     {"file", &from->file}, {"items", &from->items}, {"shots", &from->shots}};
-  json_t *built = json_pack("{s:s, s:s, s:o, s:o, s:o}", "name", t->name, "kind", eval_task_kind_name(t->kind), "description",
-                           maybe(t->description), "group", maybe(t->group), "subsets", maybe(t->subsets));
+  json_t *built = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "name", t->name, "kind", eval_task_kind_name(t->kind), "description",
+                           maybe(t->description), "group", maybe(t->group), "subsets", maybe(t->subsets), "cluster", maybe(t->cluster));
   if (json_array_append_new(list, built) != 0) return no_memory();
   for (size_t i = 0; i < ARRAY_LEN(files); i++) {
     json_t *file = NULL;

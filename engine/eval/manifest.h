@@ -9,7 +9,7 @@
 #include "base/digest.h"
 #include "eval/task.h"
 
-#define EVAL_MANIFEST_VERSION 1
+#define EVAL_MANIFEST_VERSION 2
 #define EVAL_MANIFEST_BYTES_MAX (1u << 30)
 #define EVAL_MANIFEST_EMBED_BYTES_MAX (8u << 20) /* a larger file of items is recorded only by its digest */
 #define EVAL_MANIFEST_TASKS_MAX 4096u

@@ -1,6 +1,7 @@
 /* eval/metric.c - see eval/metric.h. Every metric is a quotient of two sums over items, or a function of such a quotient. */
 #include "eval/metric.h"
 #include "base/digest.h"
+#include "eval/interval.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,15 +28,26 @@ static const metric_row METRICS[3][EVAL_METRIC_MAX] = {
                          {"bits_per_byte", BITS}}};
 
 typedef struct figures { /* of one metric */
-  double value, error, low, high;
+  double value, error;
+  eval_interval interval;
+  const char *how;           /* the name of the interval */
 } figures;
 
 typedef struct task_figures {
   figures list[EVAL_METRIC_MAX];
-  double *again; /* [EVAL_METRIC_MAX][EVAL_METRIC_RESAMPLES], unsorted */
   uint32_t count, failed;
+  bool is_clustered;
+  uint32_t cluster_count;    /* of the items in the sums */
   eval_margin_risk risk;
 } task_figures;
+
+typedef struct chosen { /* the items that a computation is about, and its room */
+  const eval_sample *samples;
+  uint32_t *items, *clusters;     /* [count] */
+  uint32_t count, cluster_count;
+  bool is_clustered;
+  double *rest, *sums, *again;    /* [count]; [cluster_count]; [EVAL_METRIC_RESAMPLES], in ascending order */
+} chosen;
 
 uint32_t eval_metric_count(eval_kind kind) {
   uint32_t count = 0;
@@ -45,14 +57,14 @@ uint32_t eval_metric_count(eval_kind kind) {
 
 const char *eval_metric_name(eval_kind kind, uint32_t metric) { return METRICS[kind][metric].name; }
 
-/* === Subsets ================================================================================================================ */
+/* === Names ================================================================================================================== */
 
-status eval_metric_subset(eval_subset_names *self, const char *name, uint32_t *out) {
+status eval_metric_number(eval_names *self, const char *name, uint32_t *out) {
   if (!name) {
-    *out = EVAL_METRIC_NO_SUBSET;
+    *out = EVAL_METRIC_NONE;
     return OK;
   }
-  if (!self->index && !(self->index = json_object())) return FAIL(ERR_LIMIT, "subsets: no memory");
+  if (!self->index && !(self->index = json_object())) return FAIL(ERR_LIMIT, "names: no memory");
   const json_t *known = json_object_get(self->index, name);
   if (known) {
     *out = (uint32_t)json_integer_value(known);
@@ -61,20 +73,20 @@ status eval_metric_subset(eval_subset_names *self, const char *name, uint32_t *o
   if (self->count == self->room) {
     uint32_t room = self->room ? 2 * self->room : 16;
     const char **grown = realloc(self->list, room * sizeof *grown);
-    if (!grown) return FAIL(ERR_LIMIT, "subsets: no memory");
+    if (!grown) return FAIL(ERR_LIMIT, "names: no memory");
     self->list = grown;
     self->room = room;
   }
-  if (json_object_set_new(self->index, name, json_integer(self->count)) != 0) return FAIL(ERR_LIMIT, "subsets: no memory");
+  if (json_object_set_new(self->index, name, json_integer(self->count)) != 0) return FAIL(ERR_LIMIT, "names: no memory");
   self->list[self->count] = json_object_iter_key(json_object_iter_at(self->index, name));
   *out = self->count++;
   return OK;
 }
 
-void eval_metric_drop(eval_subset_names *self) {
+void eval_metric_drop(eval_names *self) {
   json_decref(self->index);
   free(self->list);
-  *self = (eval_subset_names){0};
+  *self = (eval_names){0};
 }
 
 /* === One metric ============================================================================================================= */
@@ -95,21 +107,23 @@ static double finish(form kind, double over, double under) {
 /* The derivative of `finish` with respect to the quotient. */
 static double slope(form kind, double value) { return kind == MEAN ? 1 : kind == BITS ? 1 / LN2 : value; }
 
-static figures value_of(form kind, const eval_sample *samples, const uint32_t *chosen, uint32_t count, uint32_t m) {
-  figures built = {0};
-  double over = 0, under = 0, squares = 0;
-  for (uint32_t i = 0; i < count; i++) over += samples[chosen[i]].over[m], under += samples[chosen[i]].under[m];
+static figures value_of(form kind, const chosen *of, uint32_t m) {
+  double over = 0, under = 0, answers = 0;
+  for (uint32_t i = 0; i < of->count; i++) over += of->samples[of->items[i]].over[m], under += of->samples[of->items[i]].under[m];
   double quotient = over / under;
-  built.value = finish(kind, over, under);
-  for (uint32_t i = 0; i < count; i++) {
-    double rest = samples[chosen[i]].over[m] - quotient * samples[chosen[i]].under[m];
-    squares += rest * rest;
-  }
-  if (count > 1) built.error = sqrt(squares / ((double)count - 1) / count) / (under / count) * slope(kind, built.value);
+  figures built = {.value = finish(kind, over, under), .interval = {(double)NAN, (double)NAN}};
+  for (uint32_t i = 0; i < of->count; i++) answers += of->samples[of->items[i]].answers;
+  for (uint32_t i = 0; i < of->count; i++)
+    of->rest[i] = of->samples[of->items[i]].over[m] - quotient * of->samples[of->items[i]].under[m];
+  const eval_interval_clusters clusters = {of->is_clustered ? of->clusters : NULL, of->count, of->cluster_count, of->sums};
+  built.error = eval_interval_error(of->rest, &clusters) / (under / of->count) * slope(kind, built.value);
+  built.how = kind == MEAN ? "wilson" : "bootstrap";
+  if (kind == MEAN)
+    built.interval = eval_interval_wilson(built.value, eval_interval_effective(built.value, built.error, answers, &clusters));
   return built;
 }
 
-/* === Intervals ============================================================================================================== */
+/* === Bootstrap ============================================================================================================== */
 
 static uint64_t seed_of(const char *task, const char *subset) {
   digest_state state;
@@ -122,59 +136,88 @@ static uint64_t seed_of(const char *task, const char *subset) {
   return seed;
 }
 
-/* again[metric][resample]. Each draw picks an item for all metrics at once. */
-static void resample(const metric_row *rows, uint32_t metrics, const eval_sample *samples, const uint32_t *chosen, uint32_t count,
-                     uint64_t seed, double *again) {
-  for (uint32_t r = 0; r < EVAL_METRIC_RESAMPLES; r++) {
-    double over[EVAL_METRIC_MAX] = {0}, under[EVAL_METRIC_MAX] = {0};
-    for (uint32_t i = 0; i < count; i++) {
-      const eval_sample *drawn = &samples[chosen[((random_next(&seed) >> 32) * count) >> 32]];
-      for (uint32_t m = 0; m < metrics; m++) over[m] += drawn->over[m], under[m] += drawn->under[m];
-    }
-    for (uint32_t m = 0; m < metrics; m++) again[m * EVAL_METRIC_RESAMPLES + r] = finish(rows[m].form, over[m], under[m]);
-  }
-}
-
 static int compare(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
 }
 
-static status set_interval(const double *again, figures *out) {
-  double *sorted = malloc(EVAL_METRIC_RESAMPLES * sizeof *sorted);
-  if (!sorted) return FAIL(ERR_LIMIT, "scores: no memory");
-  memcpy(sorted, again, EVAL_METRIC_RESAMPLES * sizeof *sorted);
-  qsort(sorted, EVAL_METRIC_RESAMPLES, sizeof *sorted, compare);
-  out->low = sorted[LOW_AT];
-  out->high = sorted[HIGH_AT];
-  free(sorted);
+/* Draws items, or whole clusters. Every metric of a task begins with the same seed, so it has the same draws. */
+static status resample(form kind, const chosen *of, uint32_t m, uint64_t seed, eval_interval *out) {
+  uint32_t units = of->is_clustered ? of->cluster_count : of->count;
+  double *over = calloc(units + 1ull, sizeof *over), *under = calloc(units + 1ull, sizeof *under);
+  bool has_room = over && under;
+  for (uint32_t i = 0; has_room && i < of->count; i++) {
+    uint32_t unit = of->is_clustered ? of->clusters[i] : i;
+    over[unit] += of->samples[of->items[i]].over[m];
+    under[unit] += of->samples[of->items[i]].under[m];
+  }
+  for (uint32_t r = 0; has_room && r < EVAL_METRIC_RESAMPLES; r++) {
+    double sum_over = 0, sum_under = 0;
+    for (uint32_t i = 0; i < units; i++) {
+      uint64_t drawn = ((random_next(&seed) >> 32) * units) >> 32;
+      sum_over += over[drawn], sum_under += under[drawn];
+    }
+    of->again[r] = finish(kind, sum_over, sum_under);
+  }
+  free(over);
+  free(under);
+  if (!has_room) return FAIL(ERR_LIMIT, "scores: no memory");
+  qsort(of->again, EVAL_METRIC_RESAMPLES, sizeof *of->again, compare);
+  if (units > 1) *out = (eval_interval){of->again[LOW_AT], of->again[HIGH_AT]};
   return OK;
 }
 
-/* For the items of one subset, or all of them (EVAL_METRIC_NO_SUBSET). */
-static status compute(const eval_score *score, uint32_t subset, task_figures *out) {
-  const metric_row *rows = METRICS[score->task->kind];
-  uint32_t metrics = eval_metric_count(score->task->kind), count = 0;
-  uint32_t *chosen = malloc((score->count + 1ull) * sizeof *chosen);
-  out->again = malloc((uint64_t)EVAL_METRIC_MAX * EVAL_METRIC_RESAMPLES * sizeof *out->again);
-  out->count = out->failed = 0;
-  for (uint32_t i = 0; chosen && i < score->count; i++) {
+/* === One task =============================================================================================================== */
+
+static void close_chosen(chosen *self) {
+  free(self->items);
+  free(self->clusters);
+  free(self->rest);
+  free(self->sums);
+  free(self->again);
+}
+
+/* Finds the items of one subset, or all of them (EVAL_METRIC_NONE), and numbers their clusters. */
+static status choose(const eval_score *score, uint32_t subset, chosen *self, task_figures *out) {
+  uint64_t room = score->count + 1ull, names = score->clusters.count + 1ull;
+  uint32_t *number = calloc(names, sizeof *number); /* from 1; 0: the cluster has no item so far */
+  *self = (chosen){.samples = score->samples, .is_clustered = score->task->cluster != NULL};
+  self->items = malloc(room * sizeof *self->items);
+  self->clusters = malloc(room * sizeof *self->clusters);
+  self->rest = malloc(room * sizeof *self->rest);
+  self->sums = malloc(names * sizeof *self->sums);
+  self->again = malloc(EVAL_METRIC_RESAMPLES * sizeof *self->again);
+  bool has_room = number && self->items && self->clusters && self->rest && self->sums && self->again;
+  for (uint32_t i = 0; has_room && i < score->count; i++) {
     const eval_sample *s = &score->samples[i];
-    if (subset != EVAL_METRIC_NO_SUBSET && s->subset != subset) continue;
+    if (subset != EVAL_METRIC_NONE && s->subset != subset) continue;
     out->count++;
     out->failed += s->is_failed;
     if (s->is_judged) eval_margin_add(&out->risk, &s->margin, s->is_right);
-    if (!s->is_left_out) chosen[count++] = i;
+    if (s->is_left_out) continue;
+    if (self->is_clustered) {
+      if (!number[s->cluster]) number[s->cluster] = ++self->cluster_count;
+      self->clusters[self->count] = number[s->cluster] - 1;
+    }
+    self->items[self->count++] = i;
   }
-  status result = chosen && out->again ? OK : FAIL(ERR_LIMIT, "scores: no memory");
-  if (result == OK)
-    resample(rows, metrics, score->samples, chosen, count,
-             seed_of(score->task->name, subset == EVAL_METRIC_NO_SUBSET ? NULL : score->subsets.list[subset]), out->again);
-  for (uint32_t m = 0; m < metrics && result == OK; m++) {
-    out->list[m] = value_of(rows[m].form, score->samples, chosen, count, m);
-    result = set_interval(out->again + m * EVAL_METRIC_RESAMPLES, &out->list[m]);
+  free(number);
+  out->is_clustered = self->is_clustered;
+  out->cluster_count = self->cluster_count;
+  return has_room ? OK : FAIL(ERR_LIMIT, "scores: no memory");
+}
+
+static status compute(const eval_score *score, uint32_t subset, task_figures *out) {
+  const metric_row *rows = METRICS[score->task->kind];
+  uint64_t seed = seed_of(score->task->name, subset == EVAL_METRIC_NONE ? NULL : score->subsets.list[subset]);
+  chosen of;
+  *out = (task_figures){.count = 0};
+  status result = choose(score, subset, &of, out);
+  for (uint32_t m = 0; m < eval_metric_count(score->task->kind) && result == OK; m++) {
+    out->list[m] = value_of(rows[m].form, &of, m);
+    if (rows[m].form != MEAN) result = resample(rows[m].form, &of, m, seed, &out->list[m].interval);
   }
-  free(chosen);
+  close_chosen(&of);
   return result;
 }
 
@@ -183,8 +226,8 @@ static status compute(const eval_score *score, uint32_t subset, task_figures *ou
 static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
 static status append(json_t *list, const char *name, const figures *f) {
-  json_t *built = json_pack("{s:s, s:o, s:o, s:o, s:o}", "name", name, "value", number(f->value), "stderr", number(f->error), "low",
-                           number(f->low), "high", number(f->high));
+  json_t *built = json_pack("{s:s, s:o, s:o, s:o, s:o, s:s}", "name", name, "value", number(f->value), "stderr", number(f->error), "low",
+                           number(f->interval.low), "high", number(f->interval.high), "interval", f->how);
   return json_array_append_new(list, built) == 0 ? OK : FAIL(ERR_LIMIT, "scores: no memory");
 }
 
@@ -195,7 +238,9 @@ static status metrics_json(eval_kind kind, const task_figures *f, json_t **out) 
   return list ? OK : FAIL(ERR_LIMIT, "scores: no memory");
 }
 
-/* NULL: no item has a margin. */
+static json_t *clusters_json(const task_figures *f) { return f->is_clustered ? json_integer(f->cluster_count) : json_null(); }
+
+/* Null: no item has a margin. */
 static json_t *risk_json(const eval_margin_risk *risk) { return risk->known ? eval_margin_risk_json(risk) : json_null(); }
 
 static status subsets_json(const eval_score *score, json_t *list) {
@@ -204,10 +249,9 @@ static status subsets_json(const eval_score *score, json_t *list) {
     json_t *metrics = NULL;
     status result = compute(score, i, &f);
     if (result == OK) result = metrics_json(score->task->kind, &f, &metrics);
-    free(f.again);
     TRY(result);
-    json_t *built = json_pack("{s:s, s:i, s:i, s:o, s:o}", "name", score->subsets.list[i], "items", (int)f.count, "failed", (int)f.failed,
-                             "metrics", metrics, "flip_risk", risk_json(&f.risk));
+    json_t *built = json_pack("{s:s, s:i, s:i, s:o, s:o, s:o}", "name", score->subsets.list[i], "items", (int)f.count, "failed",
+                             (int)f.failed, "clusters", clusters_json(&f), "metrics", metrics, "flip_risk", risk_json(&f.risk));
     if (json_array_append_new(list, built) != 0) return FAIL(ERR_LIMIT, "scores: no memory");
   }
   return OK;
@@ -216,9 +260,10 @@ static status subsets_json(const eval_score *score, json_t *list) {
 static status task_json(const eval_score *score, const task_figures *f, json_t *list) {
   json_t *metrics = NULL, *subsets = json_array();
   TRY(metrics_json(score->task->kind, f, &metrics));
-  json_t *built = json_pack("{s:s, s:s, s:s?, s:i, s:i, s:o, s:o, s:o}", "name", score->task->name, "kind",
+  json_t *built = json_pack("{s:s, s:s, s:s?, s:i, s:i, s:o, s:o, s:o, s:o}", "name", score->task->name, "kind",
                            eval_task_kind_name(score->task->kind), "group", score->task->group, "items", (int)f->count, "failed",
-                           (int)f->failed, "metrics", metrics, "flip_risk", risk_json(&f->risk), "subsets", subsets);
+                           (int)f->failed, "clusters", clusters_json(f), "metrics", metrics, "flip_risk", risk_json(&f->risk), "subsets",
+                           subsets);
   if (json_array_append_new(list, built) != 0) return FAIL(ERR_LIMIT, "scores: no memory");
   return subsets_json(score, subsets);
 }
@@ -233,41 +278,31 @@ static int32_t metric_named(eval_kind kind, const char *name) {
 
 static bool is_in(const eval_score *score, const char *group) { return score->task->group && strcmp(score->task->group, group) == 0; }
 
-/* The mean of the tasks' figures, resample by resample. False: a task lacks the metric. */
-static bool average(const eval_score *list, const task_figures *each, uint32_t count, const char *group, const char *name, double *again,
-                    figures *out) {
+/* The mean of the tasks' figures. False: a task lacks the metric. */
+static bool average(const eval_score *list, const task_figures *each, uint32_t count, const char *group, const char *name, figures *out) {
+  eval_interval_mean mean = {.count = 0};
   double squares = 0;
-  uint32_t tasks = 0;
-  *out = (figures){0};
-  memset(again, 0, EVAL_METRIC_RESAMPLES * sizeof *again);
   for (uint32_t t = 0; t < count; t++) {
     if (!is_in(&list[t], group)) continue;
     int32_t m = metric_named(list[t].task->kind, name);
     if (m < 0) return false;
-    const double *from = each[t].again + (uint32_t)m * EVAL_METRIC_RESAMPLES;
-    for (uint32_t r = 0; r < EVAL_METRIC_RESAMPLES; r++) again[r] += from[r];
-    out->value += each[t].list[m].value;
-    squares += each[t].list[m].error * each[t].list[m].error;
-    tasks++;
+    const figures *of = &each[t].list[m];
+    eval_interval_mean_add(&mean, of->value, of->interval);
+    squares += of->error * of->error;
   }
-  for (uint32_t r = 0; r < EVAL_METRIC_RESAMPLES; r++) again[r] /= tasks;
-  out->value /= tasks;
-  out->error = sqrt(squares) / tasks;
+  *out = (figures){.value = mean.value / mean.count, .error = sqrt(squares) / mean.count, .interval = eval_interval_mean_of(&mean),
+                   .how = "mover"};
   return true;
 }
 
 static status group_metrics(const eval_score *list, const task_figures *each, uint32_t count, uint32_t first, json_t *metrics) {
   eval_kind kind = list[first].task->kind;
-  double *again = malloc(EVAL_METRIC_RESAMPLES * sizeof *again);
-  status result = again ? OK : FAIL(ERR_LIMIT, "scores: no memory");
-  for (uint32_t m = 0; result == OK && m < eval_metric_count(kind); m++) {
+  for (uint32_t m = 0; m < eval_metric_count(kind); m++) {
     figures f;
-    if (!average(list, each, count, list[first].task->group, eval_metric_name(kind, m), again, &f)) continue;
-    result = set_interval(again, &f);
-    if (result == OK) result = append(metrics, eval_metric_name(kind, m), &f);
+    if (!average(list, each, count, list[first].task->group, eval_metric_name(kind, m), &f)) continue;
+    TRY(append(metrics, eval_metric_name(kind, m), &f));
   }
-  free(again);
-  return result;
+  return OK;
 }
 
 /* In the order of each group's first task. */
@@ -293,11 +328,10 @@ status eval_metric_scores(const eval_score *list, uint32_t count, json_t **out) 
   task_figures *each = calloc(count + 1ull, sizeof *each);
   status result = scores && each ? OK : FAIL(ERR_LIMIT, "scores: no memory");
   for (uint32_t t = 0; t < count && result == OK; t++) {
-    result = compute(&list[t], EVAL_METRIC_NO_SUBSET, &each[t]);
+    result = compute(&list[t], EVAL_METRIC_NONE, &each[t]);
     if (result == OK) result = task_json(&list[t], &each[t], tasks);
   }
   if (result == OK) result = groups_json(list, each, count, groups);
-  for (uint32_t t = 0; each && t < count; t++) free(each[t].again);
   free(each);
   if (result == OK) *out = scores;
   else json_decref(scores);

@@ -1,7 +1,7 @@
-/* eval/metric.h - scores computed from item results: means and perplexities, standard errors and 95 % bootstrap intervals.
+/* eval/metric.h - scores computed from item results: means and perplexities, standard errors and 95 % intervals.
  *
  * EVALUATION.md, "Metrics" and "Intervals", is normative for the formulas, the order of every sum, the random generator and its seed, so
- * the figures have the same bytes on every machine. Knows no texts, no files, no engine. Read next: eval/results.h. */
+ * the figures have the same bytes on every machine. Knows no texts, no files, no engine. Read next: eval/interval.h, eval/results.h. */
 #ifndef VERBATIM_EVAL_METRIC_H
 #define VERBATIM_EVAL_METRIC_H
 #include <jansson.h>
@@ -11,36 +11,37 @@
 
 #define EVAL_METRIC_MAX 4u
 #define EVAL_METRIC_RESAMPLES 10000u
-#define EVAL_METRIC_NO_SUBSET UINT32_MAX
+#define EVAL_METRIC_NONE UINT32_MAX
 
 typedef struct eval_sample { /* one item's contribution; metric m of many items is computed from the sums of over[m] and of under[m] */
-  uint32_t subset;           /* EVAL_METRIC_NO_SUBSET: none */
+  uint32_t subset, cluster;  /* EVAL_METRIC_NONE: none */
   bool is_failed, is_left_out; /* left out: failed, and in none of the sums */
   bool is_judged, is_right;  /* by the first sample, or the best choice; only judged items can flip */
+  uint32_t answers;          /* that `over` is the mean of: 1, or the number of samples */
   eval_margin margin;
   double over[EVAL_METRIC_MAX], under[EVAL_METRIC_MAX];
 } eval_sample;
 
-typedef struct eval_subset_names { /* of a task, in order of appearance; zeroed: empty */
+typedef struct eval_names { /* of a task's subsets or clusters, in order of appearance; zeroed: empty */
   json_t *index;             /* name -> number */
   const char **list;         /* [count], in the keys of index */
   uint32_t count, room;
-} eval_subset_names;
+} eval_names;
 
 typedef struct eval_score { /* the results of one task */
   const eval_task *task;
   eval_sample *samples;      /* [count], in the order of items */
   uint32_t count;
-  eval_subset_names subsets;
+  eval_names subsets, clusters;
 } eval_score;
 
 /* The number of metrics of a kind, and their names. */
 uint32_t eval_metric_count(eval_kind kind);
 const char *eval_metric_name(eval_kind kind, uint32_t metric);
 
-/* The number of the subset with that name, which is added if new. name NULL: EVAL_METRIC_NO_SUBSET. */
-status eval_metric_subset(eval_subset_names *self, const char *name, uint32_t *out);
-void eval_metric_drop(eval_subset_names *self);
+/* The number of a name, which is added if new. name NULL: EVAL_METRIC_NONE. */
+status eval_metric_number(eval_names *self, const char *name, uint32_t *out);
+void eval_metric_drop(eval_names *self);
 
 /* "scores" of the manifest, owned by the caller. ERR_LIMIT: no memory. */
 status eval_metric_scores(const eval_score *list, uint32_t count, json_t **out);

@@ -154,6 +154,7 @@ static status fill(const eval_results_item *from, json_t *line) {
   TRY(put(line, "id", json_string(of->id)));
   TRY(put(line, "kind", json_string(eval_task_kind_name(from->task->kind))));
   if (of->subset) TRY(put(line, "subset", json_string(of->subset)));
+  if (of->cluster) TRY(put(line, "cluster", json_string(of->cluster)));
   TRY(put(line, "prompt_digest", hex(prompt.bytes)));
   if (failed) TRY(put(line, "failed", json_string(failed)));
   if (from->task->kind == EVAL_GENERATE) TRY(put_generated(from, line));
@@ -212,16 +213,18 @@ static status read_whole(const json_t *line, eval_sample *out) {
   return OK;
 }
 
-status eval_results_sample(const json_t *line, eval_kind kind, eval_subset_names *subsets, eval_sample *out) {
+status eval_results_sample(const json_t *line, eval_score *score, eval_sample *out) {
+  const eval_kind kind = score->task->kind;
   const json_t *share = json_object_get(line, "share"), *failed = json_object_get(line, "failed");
   const json_t *margin = json_object_get(line, "margin");
   const char *nonfinite = receipt_finish_name(VERBATIM_NONFINITE);
-  eval_sample built = {.is_failed = failed != NULL, .under = {1, 1, 1, 1}};
+  eval_sample built = {.is_failed = failed != NULL, .answers = 1, .under = {1, 1, 1, 1}};
   if (failed && (!json_is_string(failed) || strcmp(json_string_value(failed), nonfinite) != 0)) return wrong("failed");
   if (kind == EVAL_PERPLEXITY) TRY(read_whole(line, &built));
   else if (kind == EVAL_GENERATE && share) {
     if (!json_is_real(share) || json_real_value(share) < 0 || json_real_value(share) > 1) return wrong("share");
     built.over[0] = json_real_value(share);
+    built.answers = max_u32((uint32_t)json_array_size(json_object_get(line, "samples")), 1);
   } else if (kind == EVAL_GENERATE) TRY(read_flag(line, "correct", &built.over[0]));
   else {
     TRY(read_flag(line, "acc", &built.over[0]));
@@ -231,7 +234,10 @@ status eval_results_sample(const json_t *line, eval_kind kind, eval_subset_names
   built.is_right = json_is_true(json_object_get(line, kind == EVAL_CHOICE ? "acc" : "correct"));
   built.margin = eval_margin_read(margin);
   if (margin && !built.margin.known) return wrong("margin");
-  TRY(eval_metric_subset(subsets, json_string_value(json_object_get(line, "subset")), &built.subset));
+  const char *cluster = json_string_value(json_object_get(line, "cluster"));
+  if (!cluster != !score->task->cluster) return wrong("cluster");
+  TRY(eval_metric_number(&score->subsets, json_string_value(json_object_get(line, "subset")), &built.subset));
+  TRY(eval_metric_number(&score->clusters, cluster, &built.cluster));
   *out = built;
   return OK;
 }

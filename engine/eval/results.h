@@ -28,8 +28,9 @@ status eval_results_make(const eval_results_item *from, json_t **out);
 /* The object as a line: compact, keys in their order, with a line feed and a NUL after it; the caller frees it. */
 status eval_results_text(const json_t *line, char **text, size_t *bytes);
 
-/* The line's contribution to the scores of its task. The line is hostile input. ERR_FORMAT names the key. */
-status eval_results_sample(const json_t *line, eval_kind kind, eval_subset_names *subsets, eval_sample *out);
+/* The line's contribution to the scores of its task, whose subsets and clusters it may extend. The line is hostile input. ERR_FORMAT names
+ * the key. */
+status eval_results_sample(const json_t *line, eval_score *score, eval_sample *out);
 
 /* Whether the answer changed: the extracted text, or the choice. */
 bool eval_results_flipped(const json_t *a, const json_t *b, eval_kind kind);

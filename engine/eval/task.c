@@ -21,9 +21,10 @@ typedef struct key_row {
 
 static const key_row KEYS[] = {
     {"name", NAME, ALL},      {"description", TEXT, ALL}, {"kind", NAME, ALL},     {"items", NAME, ALL},     {"group", NAME, ALL},
-    {"subsets", NAME, ALL},   {"where", OBJECT, ALL},     {"limit", COUNT, ALL},   {"prompt", TEXT, G | C},  {"answer", TEXT, G | C},
-    {"choices", CHOICES, C},  {"text", TEXT, P},          {"window", COUNT, P},    {"match", NAME, G},       {"extract", TEXT, G},
-    {"normalize", LIST, G},   {"tolerance", REAL, G},     {"few_shot", OBJECT, G | C}, {"generation", OBJECT, G}, {"chat", SWITCH, G}};
+    {"subsets", NAME, ALL},   {"cluster", NAME, ALL},     {"where", OBJECT, ALL},  {"limit", COUNT, ALL},    {"prompt", TEXT, G | C},
+    {"answer", TEXT, G | C},  {"choices", CHOICES, C},    {"text", TEXT, P},       {"window", COUNT, P},     {"match", NAME, G},
+    {"extract", TEXT, G},     {"normalize", LIST, G},     {"tolerance", REAL, G},  {"few_shot", OBJECT, G | C},
+    {"generation", OBJECT, G}, {"chat", SWITCH, G}};
 static const key_row SHOT_KEYS[] = {
     {"count", COUNT, ALL}, {"source", NAME, ALL}, {"separator", TEXT, ALL}, {"seed", COUNT, ALL}, {"template", TEXT, ALL}};
 static const char *const KINDS[] = {"generate", "choice", "perplexity"};
@@ -225,6 +226,7 @@ static status read_task(eval_task *self) {
   self->description = text_of(o, "description");
   self->group = text_of(o, "group");
   self->subsets = text_of(o, "subsets");
+  self->cluster = text_of(o, "cluster");
   TRY(set(o, "limit", json_integer(0)));
   self->limit = (uint32_t)json_integer_value(json_object_get(o, "limit"));
   TRY(read_where(self));

@@ -19,7 +19,7 @@ typedef enum eval_match { EVAL_MATCH_EXACT, EVAL_MATCH_NUMBER } eval_match;
 typedef struct eval_task { /* zeroed: empty. Texts belong to `effective` */
   eval_kind kind;
   eval_match match;
-  const char *name, *description, *group, *subsets; /* the last three: NULL if absent */
+  const char *name, *description, *group, *subsets, *cluster; /* all but the first: NULL if absent */
   const char *items, *shots;  /* file names; shots NULL: the items' own file, or no examples */
   const char *prompt, *answer, *text, *shot; /* templates; prompt is NULL for perplexity, text for the others */
   const char *answer_field;   /* the field that the template `answer` consists of, if it is nothing else: the value is used unchanged, lists

@@ -158,7 +158,16 @@ static void begin_table(FILE *to, const char *names) {
 
 /* === Scores ================================================================================================================= */
 
-static void put_metric_cells(FILE *to, const json_t *metric) {
+/* Which interval it is. */
+static void put_interval_name(FILE *to, const json_t *scores, const json_t *metric) {
+  const json_t *clusters = json_object_get(scores, "clusters");
+  fputs(" <small>", to);
+  eval_report_text_value(to, json_object_get(metric, "interval"), NAME_MOST);
+  if (json_is_integer(clusters)) fprintf(to, ", %" JSON_INTEGER_FORMAT " clusters", json_integer_value(clusters));
+  fputs("</small>", to);
+}
+
+static void put_metric_cells(FILE *to, const json_t *scores, const json_t *metric) {
   fputs("<td data-name=\"metric\">", to);
   eval_report_text_value(to, json_object_get(metric, "name"), NAME_MOST);
   fputs("</td><td class=\"num\" data-name=\"score\"><b>", to);
@@ -167,6 +176,7 @@ static void put_metric_cells(FILE *to, const json_t *metric) {
   put_metric_value(to, metric, "low");
   fputs(" &#8211; ", to);
   put_metric_value(to, metric, "high");
+  put_interval_name(to, scores, metric);
   fputs("</td><td class=\"strips\">", to);
   if (is_share(metric))
     eval_report_figure_interval(to, eval_report_data_number(metric, "value"), eval_report_data_number(metric, "low"),
@@ -183,13 +193,14 @@ static void put_score_rows(FILE *to, const char *name, const json_t *scores, con
     fputs("</bdi></th><td class=\"num\" data-name=\"items\">", to);
     if (i == 0 && json_is_integer(items)) eval_report_text_value(to, items, NAME_MOST);
     fputs("</td>", to);
-    put_metric_cells(to, json_array_get(metrics, i));
+    put_metric_cells(to, scores, json_array_get(metrics, i));
   }
 }
 
 static void put_scores(FILE *to, const eval_report_data *d) {
   const json_t *groups = json_object_get(json_object_get(d->outcome, "scores"), "groups");
-  begin_section(to, "Scores", "<p>Each score with its 95&#160;% bootstrap interval. The bar is the interval, the dot the score.</p>");
+  begin_section(to, "Scores", "<p>Each score with its 95&#160;% interval and the method that gave it: Wilson's for shares, a "
+                              "bootstrap for perplexities, MOVER for means of tasks. The bar is the interval, the dot the score.</p>");
   begin_table(to, "task|#items|metric|#score|#95&#160;% interval|-<span class=\"scale\"><span>0</span><span>50</span><span>100&#160;%"
                   "</span></span>");
   for (size_t i = 0; i < json_array_size(groups) && i < GROUPS_MOST; i++) {

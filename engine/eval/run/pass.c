@@ -99,7 +99,7 @@ status eval_pass_open(eval_pass *self, const eval_tasks *tasks, const tokenizer 
 
 static status keep_sample(eval_pass *self, const eval_run_task *task, uint32_t index, const json_t *line) {
   eval_score *score = &self->scores[task - self->tasks->list];
-  TRY(eval_results_sample(line, task->task.kind, &score->subsets, &score->samples[index]));
+  TRY(eval_results_sample(line, score, &score->samples[index]));
   score->count = index + 1;
   self->failed += score->samples[index].is_failed;
   return OK;
@@ -338,6 +338,7 @@ void eval_pass_close(eval_pass *self) {
   for (uint64_t i = 0; self->requests && i < self->tasks->item_count; i++) eval_request_release(&self->requests[i]);
   for (uint32_t i = 0; self->scores && i < self->tasks->count; i++) {
     eval_metric_drop(&self->scores[i].subsets);
+    eval_metric_drop(&self->scores[i].clusters);
     free(self->scores[i].samples);
   }
   free(self->requests);

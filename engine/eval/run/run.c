@@ -606,6 +606,22 @@ static void print_risk(FILE *to, const json_t *row) {
           json_number_value(json_object_get(risk, "score_highest")));
 }
 
+static void print_number(FILE *to, const char *before, const json_t *value, const char *after) {
+  if (json_is_number(value)) fprintf(to, "%s%.4f%s", before, json_number_value(value), after);
+  else fprintf(to, "%s-%s", before, after);
+}
+
+/* Standard error, interval and what kind of interval it is. */
+static void print_interval(FILE *to, const json_t *row, const json_t *metric) {
+  const json_t *clusters = json_object_get(row, "clusters");
+  print_number(to, "  +- ", json_object_get(metric, "stderr"), "  ");
+  print_number(to, "[", json_object_get(metric, "low"), ", ");
+  print_number(to, "", json_object_get(metric, "high"), "]  ");
+  print_plain(to, json_string_value(json_object_get(metric, "interval")));
+  if (json_is_integer(clusters)) fprintf(to, ", %" JSON_INTEGER_FORMAT " clusters", json_integer_value(clusters));
+  fputc('\n', to);
+}
+
 static void print_metrics(FILE *to, const json_t *row, const char *indent, bool is_group) {
   const json_t *metrics = json_object_get(row, "metrics");
   for (size_t i = 0; i < json_array_size(metrics); i++) {
@@ -617,10 +633,12 @@ static void print_metrics(FILE *to, const json_t *row, const char *indent, bool 
     if (is_group) fprintf(to, "%-36s %8zu  ", name, json_array_size(json_object_get(row, "tasks")));
     else fprintf(to, "%-36s %8" JSON_INTEGER_FORMAT "  ", name, json_integer_value(json_object_get(row, "items")));
     print_plain(to, json_string_value(json_object_get(m, "name")));
-    if (!json_is_number(value)) fprintf(to, "  not finite\n");
-    else fprintf(to, "%*s %10.4f  +- %.4f  [%.4f, %.4f]\n", (int)(17 - strlen(json_string_value(json_object_get(m, "name")))), "",
-                 json_number_value(value), json_number_value(json_object_get(m, "stderr")), json_number_value(json_object_get(m, "low")),
-                 json_number_value(json_object_get(m, "high")));
+    if (!json_is_number(value)) {
+      fprintf(to, "  not finite\n");
+      continue;
+    }
+    fprintf(to, "%*s %10.4f", (int)(17 - strlen(json_string_value(json_object_get(m, "name")))), "", json_number_value(value));
+    print_interval(to, row, m);
   }
 }
 

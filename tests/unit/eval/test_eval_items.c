@@ -68,9 +68,11 @@ static void choices(void **state) {
   eval_items items = {0};
   static const char lines[] = "{\"prompt\":\"q\",\"c\":[\"a\",\"b\",\"b\"],\"answer\":\"b\"}\n{\"prompt\":\"r\",\"c\":[\"x\",\"y\"],\"an"
       "swer\":0}\n";
-  assert_int_equal(make("kind: choice\nchoices: c\nfew_shot: {count: 1, separator: ' '}\n", lines, NULL, &task, &items), OK);
+  assert_int_equal(make("kind: choice\nchoices: c\ncluster: prompt\nfew_shot: {count: 1, separator: ' '}\n", lines, NULL, &task, &items),
+                   OK);
   assert_true(items.list[0].answer_index == 1 && items.list[1].answer_index == 0 && json_array_size(items.list[0].choices) == 3);
   assert_string_equal(items.list[0].id, "0");
+  assert_string_equal(items.list[1].cluster, "r");
   assert_string_equal(items.list[0].prompt.bytes, "rx q");
   assert_string_equal(items.list[1].prompt.bytes, "qb r");
   eval_items_close(&items);
@@ -94,6 +96,8 @@ static void refused(void **state) {
     {"kind: generate\n", "{\"prompt\":\"\",\"answer\":1.5}", "match: number"},
     {"kind: generate\nprompt: '{{a'\n", LINES, "without a closing \"}}\""},
     {"kind: generate\nprompt: '{{}}'\n", LINES, "expected {{field}}"}, {"kind: generate\nsubsets: u\n", LINES, "no field \"u\""},
+    {"kind: generate\ncluster: u\n", LINES, "no field \"u\""},
+    {"kind: generate\ncluster: c\n", "{\"prompt\":\"\",\"answer\":\"\",\"c\":\"\"}", "cluster: expected a name"},
     {"kind: generate\n", "{\"id\":\"a\",\"prompt\":\"\",\"answer\":\"\"}\n{\"id\":\"a\",\"prompt\":\"\",\"answer\":\"\"}",
     "line 2: the id \"a\" occurs twice"},
     {"kind: generate\nfew_shot: {count: 3}\n", LINES, "beside the item, found 2"}, {"kind: choice\n", LINES, "choices: expected a list"},

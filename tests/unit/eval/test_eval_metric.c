@@ -24,11 +24,19 @@ static const json_t *row_of(const json_t *scores, const char *list, size_t index
 }
 
 static void set(eval_sample *samples, const double *values, uint32_t count) {
-  for (uint32_t i = 0; i < count; i++) samples[i] = (eval_sample){.subset = EVAL_METRIC_NO_SUBSET, .over = {values[i]}, .under = {1, 1, 1,
-      1}};
+  for (uint32_t i = 0; i < count; i++) samples[i] = (eval_sample){.subset = EVAL_METRIC_NONE, .answers = 1, .over = {values[i]},
+                                                               .under = {1, 1, 1, 1}};
 }
 
-/* Intervals: 10,000 resamples by a Python program, with digests from another library. */
+static void near(double found, double expected) {
+  if (!(fabs(found - expected) <= 1e-14 * (1 + fabs(expected)))) fail_msg("%.17g, expected %.17g", found, expected);
+}
+
+static const char *interval_of(const json_t *row, size_t metric) {
+  return json_string_value(json_object_get(json_array_get(json_object_get(row, "metrics"), metric), "interval"));
+}
+
+/* Wilson's intervals by a Python program; test_eval_interval.c has more of them. */
 static void means_and_intervals(void **state) {
   (void)state;
   static const double values[8] = {1, 0, 1, 1, 0, 1, 0, 1};
@@ -38,37 +46,85 @@ static void means_and_intervals(void **state) {
   parse("t", "generate", NULL, &task);
   set(samples, values, 8);
   eval_score score = {.task = &task, .samples = samples, .count = 8};
-  for (uint32_t i = 0; i < 4; i++) assert_int_equal(eval_metric_subset(&score.subsets, "a", &samples[i].subset), OK);
+  for (uint32_t i = 0; i < 4; i++) assert_int_equal(eval_metric_number(&score.subsets, "a", &samples[i].subset), OK);
   assert_int_equal(eval_metric_scores(&score, 1, &scores), OK);
   const json_t *row = row_of(scores, "tasks", 0), *subset = json_array_get(json_object_get(row, "subsets"), 0);
-  assert_true(figure(row, 0, "value") == 0.625 && figure(row, 0, "low") == 0.25 && figure(row, 0, "high") == 0.875);
+  assert_true(figure(row, 0, "value") == 0.625 && json_is_null(json_object_get(row, "clusters")));
+  assert_string_equal(interval_of(row, 0), "wilson");
+  near(figure(row, 0, "low"), 0.3057423946026273);
+  near(figure(row, 0, "high"), 0.8631557141764027);
   assert_true(figure(row, 0, "stderr") == sqrt((5 * 0.375 * 0.375 + 3 * 0.625 * 0.625) / 7 / 8));
-  assert_true(figure(subset, 0, "value") == 0.75 && figure(subset, 0, "low") == 0.25 && figure(subset, 0, "high") == 1);
+  assert_true(figure(subset, 0, "value") == 0.75);
+  near(figure(subset, 0, "low"), 0.3006418425824019);
+  near(figure(subset, 0, "high"), 0.9544127391902995);
   assert_int_equal(json_integer_value(json_object_get(subset, "items")), 4);
   json_decref(scores);
   eval_metric_drop(&score.subsets);
   eval_task_close(&task);
 }
 
-/* Values whose sums all differ, so that the positions of the bounds show, and the seed of a subset. */
-static void the_bounds_have_their_places(void **state) {
+/* Values whose sums all differ, so that the positions of the bounds show, and the seed of a subset. 10,000 resamples by a Python program,
+ * with digests from another library; bits_per_byte divides by ln 2. */
+static void the_bootstrap_has_its_places(void **state) {
   (void)state;
-  double values[30];
   eval_sample list[30];
   eval_task task;
   json_t *scores = NULL;
-  for (uint32_t i = 0; i < 30; i++) values[i] = (i * i * 7919 % 10007) / 10007.0;
-  parse("t", "generate", NULL, &task);
-  set(list, values, 30);
+  for (uint32_t i = 0; i < 30; i++) {
+    double value = (i * i * 7919 % 10007) / 10007.0;
+    list[i] = (eval_sample){.subset = EVAL_METRIC_NONE, .answers = 1, .over = {value, value, value, value}, .under = {1, 1, 1, 1}};
+  }
+  parse("t", "perplexity", NULL, &task);
   eval_score score = {.task = &task, .samples = list, .count = 30};
-  for (uint32_t i = 1; i < 30; i += 2) assert_int_equal(eval_metric_subset(&score.subsets, "b", &list[i].subset), OK);
+  for (uint32_t i = 1; i < 30; i += 2) assert_int_equal(eval_metric_number(&score.subsets, "b", &list[i].subset), OK);
   assert_int_equal(eval_metric_scores(&score, 1, &scores), OK);
   const json_t *row = row_of(scores, "tasks", 0), *subset = json_array_get(json_object_get(row, "subsets"), 0);
-  assert_true(figure(row, 0, "low") == 0.42113520535625076 && figure(row, 0, "high") == 0.6357016754938212);
-  assert_true(figure(subset, 0, "low") == 0.4543952566536758 && figure(subset, 0, "high") == 0.7410545951167514);
+  assert_string_equal(interval_of(row, 3), "bootstrap");
+  near(figure(row, 3, "low"), 0.42113520535625076 / log(2));
+  near(figure(row, 3, "high"), 0.6357016754938212 / log(2));
+  near(figure(subset, 3, "low"), 0.4543952566536758 / log(2));
+  near(figure(subset, 3, "high"), 0.7410545951167514 / log(2));
   json_decref(scores);
   eval_metric_drop(&score.subsets);
   eval_task_close(&task);
+}
+
+/* Clusters: the error is the sum over pairs of a Python program. A subset counts its own clusters only; items that were left out count in
+ * none. The bootstrap of one cluster for each item is that of the items. */
+static void clustered(void **state) {
+  (void)state;
+  static const double over[5] = {3.5, 2.25, 7, 1.125, 1e300}, under[5] = {2, 3, 4, 1, 1};
+  static const char *const names[2][5] = {{"x", "x", "y", "z", "w"}, {"d", "c", "b", "a", "w"}};
+  double low[2];
+  for (size_t k = 0; k < 2; k++) {
+    static const char yaml[] = "name: p\nkind: perplexity\nitems: i\ncluster: c\n";
+    eval_sample samples[5];
+    eval_task task;
+    json_t *scores = NULL;
+    assert_int_equal(eval_task_parse(yaml, strlen(yaml), &task), OK);
+    assert_string_equal(task.cluster, "c");
+    eval_score score = {.task = &task, .samples = samples, .count = 5};
+    for (size_t i = 0; i < 5; i++) {
+      samples[i] = (eval_sample){.subset = EVAL_METRIC_NONE, .answers = 1, .is_failed = i == 4, .is_left_out = i == 4,
+                                 .over = {over[i], over[i], over[i], over[i]}, .under = {under[i], under[i], under[i], under[i]}};
+      assert_int_equal(eval_metric_number(&score.clusters, names[k][i], &samples[i].cluster), OK);
+    }
+    for (size_t i = 0; i < 2; i++) assert_int_equal(eval_metric_number(&score.subsets, "s", &samples[i].subset), OK);
+    assert_int_equal(eval_metric_scores(&score, 1, &scores), OK);
+    const json_t *row = row_of(scores, "tasks", 0), *subset = json_array_get(json_object_get(row, "subsets"), 0);
+    assert_int_equal(json_integer_value(json_object_get(row, "clusters")), k ? 4 : 3);
+    assert_int_equal(json_integer_value(json_object_get(subset, "clusters")), k ? 2 : 1);
+    if (k == 0) near(figure(row, 0, "stderr"), 0.9561215011420527);
+    const json_t *metric = json_array_get(json_object_get(subset, "metrics"), 0);
+    assert_true(json_is_null(json_object_get(metric, "stderr")) == !k && json_is_null(json_object_get(metric, "low")) == !k);
+    low[k] = figure(row, 0, "low");
+    json_decref(scores);
+    eval_metric_drop(&score.subsets);
+    eval_metric_drop(&score.clusters);
+    eval_task_close(&task);
+  }
+  near(low[1], 2.325069660277121);
+  assert_true(low[0] != low[1]);
 }
 
 static void perplexities(void **state) {
@@ -79,9 +135,9 @@ static void perplexities(void **state) {
   json_t *scores = NULL;
   parse("p", "perplexity", NULL, &task);
   for (uint32_t i = 0; i < 4; i++)
-    samples[i] = (eval_sample){.subset = EVAL_METRIC_NO_SUBSET, .over = {over[i], over[i], over[i], over[i]},
+    samples[i] = (eval_sample){.subset = EVAL_METRIC_NONE, .answers = 1, .over = {over[i], over[i], over[i], over[i]},
                                .under = {under[i], 2 * under[i], under[i], under[i]}};
-  samples[4] = (eval_sample){.subset = EVAL_METRIC_NO_SUBSET, .is_failed = true, .is_left_out = true, .over = {1e300}};
+  samples[4] = (eval_sample){.subset = EVAL_METRIC_NONE, .answers = 1, .is_failed = true, .is_left_out = true, .over = {1e300}};
   eval_score score = {.task = &task, .samples = samples, .count = 5};
   assert_int_equal(eval_metric_scores(&score, 1, &scores), OK);
   const json_t *row = row_of(scores, "tasks", 0);
@@ -110,16 +166,20 @@ static void groups(void **state) {
   assert_int_equal(json_array_size(json_object_get(scores, "groups")), 1);
   const json_t *row = row_of(scores, "groups", 0), *task = row_of(scores, "tasks", 0);
   assert_int_equal(json_array_size(json_object_get(row, "metrics")), 1); /* acc_norm is missing in one of them */
-  assert_true(figure(row, 0, "value") == (0.625 + 1) / 2 && figure(row, 0, "low") == (0.25 + 1) / 2);
+  assert_true(figure(row, 0, "value") == (0.625 + 1) / 2);
+  assert_string_equal(interval_of(row, 0), "mover");
+  near(figure(row, 0, "low"), 0.44699036135203424);
+  near(figure(row, 0, "high"), 0.9315778570882014);
   assert_true(figure(row, 0, "stderr") == figure(task, 0, "stderr") / 2);
-  assert_true(figure(row_of(scores, "tasks", 2), 0, "low") == 1 && figure(row_of(scores, "tasks", 2), 0, "stderr") == 0);
+  near(figure(row_of(scores, "tasks", 2), 0, "low"), 0.34238022750665303); /* two of two are not certainty */
+  assert_true(figure(row_of(scores, "tasks", 2), 0, "high") == 1 && figure(row_of(scores, "tasks", 2), 0, "stderr") == 0);
   json_decref(scores);
   for (size_t i = 0; i < 3; i++) eval_task_close(&tasks[i]);
 }
 
 static void nothing_is_null(void **state) {
   (void)state;
-  eval_sample failed = {.subset = EVAL_METRIC_NO_SUBSET, .is_failed = true, .is_left_out = true};
+  eval_sample failed = {.subset = EVAL_METRIC_NONE, .is_failed = true, .is_left_out = true};
   eval_task task;
   json_t *scores = NULL;
   parse("p", "perplexity", NULL, &task);
@@ -143,8 +203,8 @@ static void exponential(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(means_and_intervals), cmocka_unit_test(the_bounds_have_their_places),
-                                     cmocka_unit_test(perplexities), cmocka_unit_test(groups),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(means_and_intervals), cmocka_unit_test(the_bootstrap_has_its_places),
+                                     cmocka_unit_test(clustered), cmocka_unit_test(perplexities), cmocka_unit_test(groups),
                                      cmocka_unit_test(nothing_is_null), cmocka_unit_test(exponential)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

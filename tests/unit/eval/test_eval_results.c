@@ -6,6 +6,8 @@
 #include "engine/base/base.h"
 #include "engine/eval/results.h"
 
+static const eval_task TASKS[] = {{.kind = EVAL_GENERATE}, {.kind = EVAL_CHOICE}, {.kind = EVAL_PERPLEXITY}};
+
 /* A task of one item whose requests were "scored": logprobs of the choices' single tokens. */
 static json_t *choice_line(const float *logprobs, uint32_t count, enum verbatim_finish finish) {
   static const char yaml[] = "name: t\nkind: choice\nitems: i\nsubsets: s\n";
@@ -36,16 +38,16 @@ static void choices(void **state) {
   char *text = NULL;
   size_t bytes = 0;
   eval_sample sample;
-  eval_subset_names names = {0};
+  eval_score score = {.task = &TASKS[EVAL_CHOICE]};
   assert_int_equal(eval_results_text(line, &text, &bytes), OK);
   assert_true(strncmp(text, "{\"task\":\"t\",\"index\":0,\"id\":\"x\",\"kind\":\"choice\",\"subset\":\"u\",\"prompt_digest\":\"", 70) == 0);
   assert_non_null(strstr(text, "{\"text\":\" bcd\",\"logprob\":-1.5,\"token_count\":1,\"bytes\":3,\"is_greedy\":true}"));
   assert_non_null(strstr(text, "\"best\":0,\"best_norm\":1,\"answer\":1,\"acc\":false,\"acc_norm\":true,")); /* -1.5 / 3 is above -1 */
   assert_non_null(again = json_loads(text, 0, NULL));
   assert_true(json_equal(line, again) && text[bytes - 1] == '\n' && strlen(text) == bytes);
-  assert_int_equal(eval_results_sample(again, EVAL_CHOICE, &names, &sample), OK);
+  assert_int_equal(eval_results_sample(again, &score, &sample), OK);
   assert_true(!sample.is_failed && sample.over[0] == 0 && sample.over[1] == 1 && sample.under[0] == 1 && sample.subset == 0);
-  assert_string_equal(names.list[0], "u");
+  assert_string_equal(score.subsets.list[0], "u");
   json_t *other = choice_line((const float[]){-2, -1.5f, -4}, 3, VERBATIM_LENGTH);
   assert_true(eval_results_flipped(line, other, EVAL_CHOICE) && !eval_results_flipped(line, again, EVAL_CHOICE));
   assert_string_equal(eval_results_difference(line, other), "choices");
@@ -55,7 +57,7 @@ static void choices(void **state) {
   json_decref(line);
   json_decref(again);
   json_decref(other);
-  eval_metric_drop(&names);
+  eval_metric_drop(&score.subsets);
   free(text);
 }
 
@@ -63,13 +65,13 @@ static void failures(void **state) {
   (void)state;
   json_t *line = choice_line((const float[]){-1, -1, -1}, 3, VERBATIM_NONFINITE);
   eval_sample sample;
-  eval_subset_names names = {0};
+  eval_score score = {.task = &TASKS[EVAL_CHOICE]};
   assert_string_equal(json_string_value(json_object_get(line, "failed")), "nonfinite");
   assert_true(json_is_null(json_object_get(line, "best")) && json_is_false(json_object_get(line, "acc")) && !json_object_get(line,
       "margin"));
-  assert_int_equal(eval_results_sample(line, EVAL_CHOICE, &names, &sample), OK);
+  assert_int_equal(eval_results_sample(line, &score, &sample), OK);
   assert_true(sample.is_failed && !sample.is_left_out && sample.over[0] == 0 && sample.under[0] == 1);
-  eval_metric_drop(&names);
+  eval_metric_drop(&score.subsets);
   json_decref(line);
 }
 
@@ -93,15 +95,15 @@ static void samples(void **state) {
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     json_t *line = json_loads(cases[i].line, 0, NULL);
     eval_sample sample = {0};
-    eval_subset_names names = {0};
+    eval_score score = {.task = &TASKS[cases[i].kind]};
     fail_clear();
-    status result = eval_results_sample(line, cases[i].kind, &names, &sample);
+    status result = eval_results_sample(line, &score, &sample);
     if (cases[i].words) assert_true(result == ERR_FORMAT && strstr(fail_text(), cases[i].words));
     else assert_true(result == OK && sample.over[0] == cases[i].over && sample.under[0] == cases[i].under);
     if (!cases[i].words) assert_true(sample.is_judged == (cases[i].kind != EVAL_PERPLEXITY));
     if (!cases[i].words) assert_true(sample.is_right == (sample.over[0] == 1)); /* the values that flip risk counts */
     json_decref(line);
-    eval_metric_drop(&names);
+    eval_metric_drop(&score.subsets);
   }
 }
 

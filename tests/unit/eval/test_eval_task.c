@@ -27,7 +27,7 @@ static void defaults(void **state) {
   eval_task t;
   must("name: a\nkind: generate\nitems: i.jsonl\n", &t);
   assert_true(t.kind == EVAL_GENERATE && t.match == EVAL_MATCH_EXACT && t.strip && !t.lower && !t.collapse && t.tolerance == 0);
-  assert_true(!t.shots && t.shot_count == 0 && t.limit == 0 && !t.group && !t.subsets && !t.extract && !t.has_shot_seed);
+  assert_true(!t.shots && t.shot_count == 0 && t.limit == 0 && !t.group && !t.subsets && !t.extract && !t.has_shot_seed && !t.cluster);
   assert_string_equal(t.prompt, "{{prompt}}");
   assert_string_equal(t.answer_field, "answer");
   assert_int_equal(json_object_size(t.generation), 0);
@@ -41,12 +41,14 @@ static void defaults(void **state) {
 static void everything(void **state) {
   (void)state;
   eval_task t;
-  must("name: \"\\u4e2d\"\nkind: choice\nitems: i\ndescription: |\n  two\n  lines\ngroup: g\nsubsets: s\nlimit: 7\nwhere: {a: x, b: 3, c: "
+  must("name: \"\\u4e2d\"\nkind: choice\nitems: i\ndescription: |\n  two\n  lines\ngroup: g\nsubsets: s\ncluster: k\n"
+       "limit: 7\nwhere: {a: x, b: 3, c: "
       "true}\n"
        "prompt: 'Q: {{q}} {{ r }}'\nanswer: 'x{{a}}'\nchoices: ['{{a}}', b]\n"
        "few_shot: {count: 3, source: s.jsonl, separator: '##', seed: 0, template: '{{prompt}}={{answer}}'}\n", &t);
   assert_true(t.kind == EVAL_CHOICE && t.limit == 7 && t.shot_count == 3 && t.has_shot_seed && t.shot_seed == 0);
   assert_string_equal(t.description, "two\nlines\n");
+  assert_string_equal(t.cluster, "k");
   assert_string_equal(t.shots, "s.jsonl");
   assert_null(t.answer_field);
   assert_true(json_array_size(t.choices) == 2 && json_object_size(t.where) == 3);
