@@ -6,6 +6,7 @@
 #include "common/compare.h"
 #include "eval/run/paths.h"
 #include "eval/run/run.h"
+#include "eval/run/saved.h"
 #include "common/lines.h"
 #include "common/options.h"
 #include "common/output.h"
@@ -48,9 +49,8 @@ typedef struct replay {
   const char *manifest_path, *tasks_folder;
   const char **words;
   bool force, stepwise;
-  json_t *recorded;
+  eval_saved saved;
   char temporary[PATH_BYTES_MAX]; /* "": none */
-  char folder[PATH_BYTES_MAX];    /* that contains the manifest */
   char receipt[PATH_BYTES_MAX];   /* next to it                 */
   char plan[EVAL_PATHS_BYTES_MAX], model[EVAL_PATHS_BYTES_MAX], others[EVAL_RUN_PERTURB_MAX][EVAL_PATHS_BYTES_MAX]; /* as it names them */
   uint64_t lines, differing, flipped;
@@ -76,38 +76,18 @@ static status parse_arguments(replay *self, int argc, char **argv) {
   return OK;
 }
 
-static status read_manifest(replay *self) {
-  char *text = NULL;
-  size_t bytes = 0;
-  const char *slash = strrchr(self->manifest_path, '/');
-  int folder = slash ? (int)(slash - self->manifest_path) : 1;
-  if (snprintf(self->folder, sizeof self->folder, "%.*s", folder, slash ? self->manifest_path : ".") >= PATH_BYTES_MAX)
-    return FAIL(ERR_USAGE, "%s: the path is too long", self->manifest_path);
-  struct stat info;
-  if (stat(self->manifest_path, &info) == 0 && S_ISDIR(info.st_mode))
-    return FAIL(ERR_USAGE, "%s: expected a manifest, found a folder; hint: %s/manifest.json", self->manifest_path, self->manifest_path);
-  TRY(input_file_check(self->manifest_path, INPUT_MANIFEST));
-  TRY(eval_tasks_read(self->manifest_path, EVAL_MANIFEST_BYTES_MAX, &text, &bytes));
-  status result = eval_manifest_parse(text, bytes, &self->recorded);
-  free(text);
-  if (result != OK) fail_prefix(self->manifest_path);
-  TRY(result);
-  if (!json_is_null(json_object_get(self->recorded, "outcome"))) return OK;
-  return FAIL(ERR_USAGE, "%s: the evaluation has not ended; hint: verbatim eval --resume", self->manifest_path);
-}
-
 static const char *hint(const json_t *facts, const char *key) { return json_string_value(json_object_get(facts, key)); }
 
 static status take_hints(replay *self) {
-  const json_t *facts = json_object_get(self->recorded, "run"), *words = json_object_get(facts, "perturb");
-  size_t others = json_array_size(json_object_get(json_object_get(self->recorded, "setup"), "perturbed"));
+  const json_t *facts = json_object_get(self->saved.manifest, "run"), *words = json_object_get(facts, "perturb");
+  size_t others = json_array_size(json_object_get(json_object_get(self->saved.manifest, "setup"), "perturbed"));
   cli_engine *engine = &self->run.engine;
   if (!engine->plan_path && hint(facts, "plan")) {
-    TRY(eval_paths_in(self->folder, hint(facts, "plan"), self->plan));
+    TRY(eval_paths_in(self->saved.folder, hint(facts, "plan"), self->plan));
     engine->plan_path = self->plan;
   }
   if (!engine->model_dir && hint(facts, "model")) {
-    TRY(eval_paths_in(self->folder, hint(facts, "model"), self->model));
+    TRY(eval_paths_in(self->saved.folder, hint(facts, "model"), self->model));
     engine->model_dir = self->model;
   }
   if (!engine->plan_path || !engine->model_dir)
@@ -116,7 +96,7 @@ static status take_hints(replay *self) {
     const char *word = json_string_value(json_array_get(words, i));
     if (!word) return FAIL(ERR_FORMAT, "manifest: run.perturb: expected the words of --perturb");
     if (i < EVAL_RUN_PERTURB_MAX && !eval_perturb_is_key(word)) {
-      TRY(eval_paths_in(self->folder, word, self->others[i]));
+      TRY(eval_paths_in(self->saved.folder, word, self->others[i]));
       word = self->others[i];
     }
     TRY(eval_run_perturb("perturb", word, &self->run));
@@ -128,7 +108,7 @@ static status take_hints(replay *self) {
 static status check_setup(void *context, const json_t *setup) {
   const replay *self = context;
   char text[EVAL_MANIFEST_DIFFERENCE_BYTES];
-  if (!eval_manifest_difference(json_object_get(self->recorded, "setup"), setup, text)) return OK;
+  if (!eval_manifest_difference(json_object_get(self->saved.manifest, "setup"), setup, text)) return OK;
   if (!self->force)
     return FAIL(ERR_MISMATCH, "the setup differs from the manifest's (its value, then the one here): %s; hint: --force runs it "
                               "anyway", text);
@@ -234,7 +214,7 @@ static status take_line(void *context, char *line, size_t bytes, uint32_t number
 /* *compared: the recorded file exists. */
 static status compare_results(replay *self, bool *compared) {
   char old[PATH_BYTES_MAX], new[PATH_BYTES_MAX];
-  TRY(path_in(self->folder, "results.jsonl", old));
+  TRY(path_in(self->saved.folder, "results.jsonl", old));
   TRY(path_in(self->run.folder, "results.jsonl", new));
   *compared = special_file_is_there(old);
   if (!*compared) return OK;
@@ -279,7 +259,7 @@ static status compare_tokens(replay *self) {
   char old[PATH_BYTES_MAX], new[PATH_BYTES_MAX];
   receipt_read a = {0}, b = {0};
   if (self->differing == 0 || self->first_requests == 0) return OK;
-  TRY(path_in(self->folder, "receipt", old));
+  TRY(path_in(self->saved.folder, "receipt", old));
   TRY(path_in(self->run.folder, "receipt", new));
   if (!special_file_is_there(old)) return OK;
   status result = receipt_read_open(&a, old);
@@ -295,7 +275,7 @@ static status compare_tokens(replay *self) {
 /* Prints for every part whether it is equal; returns whether all are. */
 static bool compare_manifests(const replay *self) {
   static const char *const parts[] = {"results_digest", "receipt_digest", "scores", "perturbed"};
-  const json_t *old = json_object_get(self->recorded, "outcome"), *new = json_object_get(self->run.manifest, "outcome");
+  const json_t *old = json_object_get(self->saved.manifest, "outcome"), *new = json_object_get(self->run.manifest, "outcome");
   char text[EVAL_MANIFEST_DIFFERENCE_BYTES];
   bool equal = true;
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
@@ -303,7 +283,7 @@ static bool compare_manifests(const replay *self) {
     printf("%-15s %s%s%s\n", parts[i], differs ? "differs" : "equal", differs && *text != ':' ? ": " : "", differs ? text : "");
     equal = equal && !differs;
   }
-  const char *digests[2] = {hint(self->recorded, "manifest_digest"), hint(self->run.manifest, "manifest_digest")};
+  const char *digests[2] = {hint(self->saved.manifest, "manifest_digest"), hint(self->run.manifest, "manifest_digest")};
   bool same = digests[0] && digests[1] && strcmp(digests[0], digests[1]) == 0;
   printf("%-15s %s\n", "manifest_digest", same ? "equal" : "differs");
   return equal && same;
@@ -327,14 +307,14 @@ static status judge(replay *self) {
 
 static status replay_steps(replay *self, int argc, char **argv) {
   TRY(parse_arguments(self, argc, argv));
-  TRY(read_manifest(self));
+  TRY(eval_saved_open(&self->saved, self->manifest_path));
   TRY(take_hints(self));
-  TRY(eval_tasks_recorded(&self->run.tasks, self->recorded, self->folder, self->tasks_folder));
+  TRY(eval_tasks_recorded(&self->run.tasks, self->saved.manifest, self->saved.folder, self->tasks_folder));
   TRY(choose_folder(self));
   const cli_files_row files[] = {{CLI_FILES_READ, self->manifest_path, "the manifest"}};
   self->run.files = files;
   self->run.file_count = ARRAY_LEN(files);
-  TRY(path_in(self->folder, "receipt", self->receipt));
+  TRY(path_in(self->saved.folder, "receipt", self->receipt));
   if (!self->stepwise && special_file_is_there(self->receipt)) self->run.recorded = self->receipt;
   self->run.on_setup = check_setup;
   self->run.context = self;
@@ -356,7 +336,7 @@ int cli_replay(int argc, char **argv) {
   bool interrupted = self.run.is_interrupted;
   remove_folder(&self);
   eval_run_close(&self.run);
-  json_decref(self.recorded);
+  eval_saved_close(&self.saved);
   free(self.words);
   return result == OK && interrupted ? EXIT_INTERRUPTED : fail_exit_code(result);
 }

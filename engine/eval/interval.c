@@ -17,8 +17,8 @@ double eval_interval_error(const double *rest, const eval_interval_clusters *clu
   return variance > 0 ? sqrt(variance) : 0; /* rounding may leave less than nothing of it */
 }
 
-double eval_interval_effective(double share, double error, double answers, const eval_interval_clusters *clusters) {
-  double count = clusters->count, plain = share * (1 - share) / (count - 1);
+double eval_interval_effective(double variance, double error, double answers, const eval_interval_clusters *clusters) {
+  double count = clusters->count, plain = variance / (count - 1);
   if (!clusters->of && answers == count) return count;
   if (!(error > 0 && plain > 0)) return clusters->of ? clusters->cluster_count : count;
   double effective = count * (plain / (error * error));
@@ -32,6 +32,33 @@ eval_interval eval_interval_wilson(double share, double count) {
   double half = z * sqrt((share * (1 - share) + z * z / (4 * count)) / count);
   double low = (centre - half) / scale, high = (centre + half) / scale;
   return (eval_interval){share <= 0 || low < 0 ? 0 : low, share >= 1 || high > 1 ? 1 : high};
+}
+
+eval_interval eval_interval_paired(double lost, double gained, double count) {
+  if (!(count > 0)) return NONE;
+  double p = (lost * count + 1) / (count + 2), q = (gained * count + 1) / (count + 2), centre = q - p;
+  double half = EVAL_INTERVAL_Z * sqrt((p + q - centre * centre) / (count + 2));
+  return (eval_interval){centre - half < -1 ? -1 : centre - half, centre + half > 1 ? 1 : centre + half};
+}
+
+/* The largest term, C(n, k) / 2^n with the smaller number as k, is a fraction and a power of two: it may be far below the least binary64.
+ * The others follow from it downwards. */
+double eval_interval_mcnemar(uint32_t lost, uint32_t gained) {
+  uint32_t least = min_u32(lost, gained);
+  double n = (double)lost + gained, term = 1, sum = 0;
+  int64_t power = -((int64_t)lost + gained);
+  for (uint32_t k = 1; k <= least; k++) {
+    int shift;
+    term = frexp(term * ((n - k + 1) / k), &shift);
+    power += shift;
+  }
+  double ratio = 1;
+  for (uint32_t k = least; ratio > 0; k--) {
+    sum += ratio;
+    ratio = k == 0 || ratio < 0x1p-60 ? 0 : ratio * (k / (n - k + 1));
+  }
+  double p = 2 * ldexp(term * sum, power < -2000 ? -2000 : (int)power);
+  return p < 1 ? p : 1;
 }
 
 void eval_interval_mean_add(eval_interval_mean *self, double value, eval_interval interval) {

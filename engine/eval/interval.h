@@ -22,12 +22,19 @@ typedef struct eval_interval_clusters { /* which cluster each of `count` items i
 /* The standard error of the mean of `count` numbers, from their differences from that mean. NaN below two items or clusters. */
 double eval_interval_error(const double *rest, const eval_interval_clusters *clusters);
 
-/* How many independent right-or-wrong answers would say as much about a share: the answers given, divided by the design effect. error: as
- * above, of the share. */
-double eval_interval_effective(double share, double error, double answers, const eval_interval_clusters *clusters);
+/* How many independent answers would say as much: the answers given, divided by the design effect. variance: of one answer, if answers are
+ * right or wrong and independent; error: of their mean, as above. */
+double eval_interval_effective(double variance, double error, double answers, const eval_interval_clusters *clusters);
 
 /* Wilson's score interval of a share of `count` items, which need not be whole. NaN for none. */
 eval_interval eval_interval_wilson(double share, double count);
+
+/* The interval of Bonett and Price of the difference of two shares of the same `count` items, which need not be whole: of `gained`, the
+ * share right in the second alone, minus `lost`, the share right in the first alone. NaN for none. */
+eval_interval eval_interval_paired(double lost, double gained, double count);
+
+/* The exact McNemar test, two-sided: how likely is a division as uneven as this of lost + gained items, if each falls either way. */
+double eval_interval_mcnemar(uint32_t lost, uint32_t gained);
 
 /* The interval of a mean of independent scores from those of the scores: their distances from the score are added as squares. */
 typedef struct eval_interval_mean { /* zeroed: of none */

@@ -107,19 +107,27 @@ static double finish(form kind, double over, double under) {
 /* The derivative of `finish` with respect to the quotient. */
 static double slope(form kind, double value) { return kind == MEAN ? 1 : kind == BITS ? 1 / LN2 : value; }
 
-static figures value_of(form kind, const chosen *of, uint32_t m) {
-  double over = 0, under = 0, answers = 0;
-  for (uint32_t i = 0; i < of->count; i++) over += of->samples[of->items[i]].over[m], under += of->samples[of->items[i]].under[m];
-  double quotient = over / under;
-  figures built = {.value = finish(kind, over, under), .interval = {(double)NAN, (double)NAN}};
-  for (uint32_t i = 0; i < of->count; i++) answers += of->samples[of->items[i]].answers;
-  for (uint32_t i = 0; i < of->count; i++)
-    of->rest[i] = of->samples[of->items[i]].over[m] - quotient * of->samples[of->items[i]].under[m];
+bool eval_metric_is_share(eval_kind kind, uint32_t metric) { return METRICS[kind][metric].form == MEAN; }
+
+double eval_metric_value(eval_kind kind, uint32_t m, const eval_sample *samples, const uint32_t *items, uint32_t count, double *rest) {
+  const form of = METRICS[kind][m].form;
+  double over = 0, under = 0;
+  for (uint32_t i = 0; i < count; i++) over += samples[items[i]].over[m], under += samples[items[i]].under[m];
+  double quotient = over / under, value = finish(of, over, under), scale = slope(of, value) / (under / count);
+  for (uint32_t i = 0; i < count; i++) rest[i] = (samples[items[i]].over[m] - quotient * samples[items[i]].under[m]) * scale;
+  return value;
+}
+
+static figures figures_of(eval_kind kind, const chosen *of, uint32_t m) {
   const eval_interval_clusters clusters = {of->is_clustered ? of->clusters : NULL, of->count, of->cluster_count, of->sums};
-  built.error = eval_interval_error(of->rest, &clusters) / (under / of->count) * slope(kind, built.value);
-  built.how = kind == MEAN ? "wilson" : "bootstrap";
-  if (kind == MEAN)
-    built.interval = eval_interval_wilson(built.value, eval_interval_effective(built.value, built.error, answers, &clusters));
+  figures built = {.value = eval_metric_value(kind, m, of->samples, of->items, of->count, of->rest), .how = "bootstrap",
+                   .interval = {(double)NAN, (double)NAN}};
+  double answers = 0, variance = built.value * (1 - built.value);
+  built.error = eval_interval_error(of->rest, &clusters);
+  if (!eval_metric_is_share(kind, m)) return built;
+  for (uint32_t i = 0; i < of->count; i++) answers += of->samples[of->items[i]].answers;
+  built.how = "wilson";
+  built.interval = eval_interval_wilson(built.value, eval_interval_effective(variance, built.error, answers, &clusters));
   return built;
 }
 
@@ -214,8 +222,8 @@ static status compute(const eval_score *score, uint32_t subset, task_figures *ou
   *out = (task_figures){.count = 0};
   status result = choose(score, subset, &of, out);
   for (uint32_t m = 0; m < eval_metric_count(score->task->kind) && result == OK; m++) {
-    out->list[m] = value_of(rows[m].form, &of, m);
-    if (rows[m].form != MEAN) result = resample(rows[m].form, &of, m, seed, &out->list[m].interval);
+    out->list[m] = figures_of(score->task->kind, &of, m);
+    if (!eval_metric_is_share(score->task->kind, m)) result = resample(rows[m].form, &of, m, seed, &out->list[m].interval);
   }
   close_chosen(&of);
   return result;

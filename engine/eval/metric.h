@@ -39,6 +39,11 @@ typedef struct eval_score { /* the results of one task */
 uint32_t eval_metric_count(eval_kind kind);
 const char *eval_metric_name(eval_kind kind, uint32_t metric);
 
+bool eval_metric_is_share(eval_kind kind, uint32_t metric);
+
+/* The value over samples[items[0 .. count)], and in rest[count] how each of them moves it: the linear approximation, whose sum is 0. */
+double eval_metric_value(eval_kind kind, uint32_t metric, const eval_sample *samples, const uint32_t *items, uint32_t count, double *rest);
+
 /* The number of a name, which is added if new. name NULL: EVAL_METRIC_NONE. */
 status eval_metric_number(eval_names *self, const char *name, uint32_t *out);
 void eval_metric_drop(eval_names *self);

@@ -1,4 +1,5 @@
-/* test_published.c - evaluations that are published, through the program with the shipped model: intervals against another program's.
+/* test_published.c - evaluations that are published, through the program with the shipped model: intervals and comparisons against
+ * another program's.
  *
  * The controls are in the tests. `--device gpu` uses the GPU. */
 #include "tests/unit/unit.h"
@@ -25,6 +26,13 @@ static void must(const char *command) {
   char text[16384];
   int code = shell(text, sizeof text, command);
   if (code != 0) fail_msg("%s: ended with %d: %s", command, code, text);
+}
+
+/* The command ends with the code, and its output contains the words. */
+static void expect(int code, const char *words, const char *command) {
+  char text[16384];
+  int found = shell(text, sizeof text, command);
+  if (found != code || !strstr(text, words)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, words, found, text);
 }
 
 static void write_text(const char *name, const char *text) {
@@ -79,8 +87,55 @@ static void tells_intervals(void **state) {
   must("$E x tasks/plain.yaml tasks/clustered.yaml tasks/samples.yaml > table 2> err && python3 intervals.py 2>&1");
 }
 
+/* === Comparisons ============================================================================================================ */
+
+static const char COUNT_DIFFERENCES[] =
+  "import json, math\n"
+  "runs = [{l['id']: l for l in map(json.loads, open(name + '/results.jsonl')) if l['task'] == 'plain'} for name in ('x', 'y')]\n"
+  "found = json.load(open('compared'))['tasks'][0]\n"
+  "ids = [i for i in runs[0] if i in runs[1]]\n"
+  "a, b = [[float(r[i]['correct']) for i in ids] for r in runs]\n"
+  "d, n = [y - x for x, y in zip(a, b)], len(ids)\n"
+  "lost, gained, mean = d.count(-1), d.count(1), sum(d) / n\n"
+  "assert n > 30 and lost and gained and (found['items'], len(found['flips'])) == (n, lost + gained), found\n"
+  "assert [f['id'] for f in found['flips']] == [i for i, x in zip(ids, d) if x]\n"
+  "assert found['only_a'] == [] and found['only_b'] == [i for i in runs[1] if i not in runs[0]] != []\n"
+  "for f in found['flips']:\n"
+  "  assert [f['a'], f['b']] == [r[f['id']]['extracted'] for r in runs] and runs['ab'.index(f['right'])][f['id']]['correct']\n"
+  "  assert f['close'] == any(u is not None and u < 2 for u in f['ulps'])\n"
+  "m = found['metrics'][0]\n"
+  "p, q = (lost + 1) / (n + 2), (gained + 1) / (n + 2)\n"
+  "half = 1.9599639845400543 * math.sqrt((p + q - (q - p) ** 2) / (n + 2))\n"
+  "test = min(1, 2 * sum(math.comb(lost + gained, k) for k in range(min(lost, gained) + 1)) / 2 ** (lost + gained))\n"
+  "expected = mean, math.sqrt(sum((x - mean) ** 2 for x in d) / (n - 1) / n), q - p - half, q - p + half, test\n"
+  "for x, y in zip((m['difference'], m['stderr'], m['low'], m['high'], m['mcnemar']['p']), expected): assert abs(x - y) < 1e-12, (x, y)\n";
+
+/* The same items with two prompts, one run without the last items. */
+static void compares(void **state) {
+  (void)state;
+  static const char body[] = "kind: generate\nitems: ../items.jsonl\ngeneration: {max_tokens: 12}\n";
+  char text[512];
+  write_text("differences.py", COUNT_DIFFERENCES);
+  snprintf(text, sizeof text, "name: plain\n%sprompt: 'add: {{prompt}}'\nlimit: 36\n", body);
+  write_text("tasks/plain.yaml", text);
+  snprintf(text, sizeof text, "name: plain\n%sprompt: 'count: {{prompt}}'\n", body);
+  write_text("tasks/other.yaml", text);
+  must("rm -rf x y && $E x tasks/plain.yaml > table 2>&1 && $E y tasks/other.yaml > table 2>&1");
+  must("$V compare x/manifest.json y/manifest.json --differ prompt --differ limit --json > compared && python3 differences.py 2>&1");
+  must("$V compare x/manifest.json y/manifest.json --differ prompt --differ limit > told && grep -q \"McNemar's exact test: p = \" told "
+       "&& grep -q 'right in B alone: ' told && grep -q 'only in B: 4 items' told");
+  must("$V compare x/manifest.json x/manifest.json | grep -q '^  0 items flipped'");
+  expect(8, "task \"plain\": not the same questions: limit: 36, 0; hint: --differ limit",
+         "$V compare x/manifest.json y/manifest.json --differ prompt");
+  expect(8, "prompt: \"add: {{prompt}}\", \"count: {{prompt}}\"", "$V compare x/manifest.json y/manifest.json --differ limit");
+  expect(8, "y/results.jsonl: its digest is", "cp -r y z && sed -i '3s/true/false/' z/results.jsonl && mv z/results.jsonl y && "
+         "$V compare x/manifest.json y/manifest.json");
+  expect(3, "results.jsonl", "rm y/results.jsonl && $V compare x/manifest.json y/manifest.json");
+  expect(2, "found 1 words", "$V compare x/manifest.json");
+}
+
 int main(int argc, char **argv) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(tells_intervals)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(tells_intervals), cmocka_unit_test(compares)};
   char path[E2E_PATH_MAX];
   e2e_begin(argc, argv);
   e2e_make_model(&model, "tests/oracle/small-v3.json", "max-num-seqs: 8\nmax-num-batched-tokens: 64\nmax-model-len: 512\nkv-pages: 48\n"

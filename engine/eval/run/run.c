@@ -3,6 +3,7 @@
 #include "base/json_text.h"
 #include "eval/run/pass.h"
 #include "eval/run/paths.h"
+#include "eval/run/saved.h"
 #include "common/lines.h"
 #include "eval/manifest.h"
 #include "eval/metric.h"
@@ -472,20 +473,13 @@ static void remove_progress(const keeper *k) {
   }
 }
 
-static status append_line(void *context, char *text, size_t bytes, uint32_t number) {
-  json_error_t error = {.line = 0};
-  json_t *line = json_text_load(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-  if (!line) return FAIL(json_text_fault(&error, ERR_FORMAT), "results.jsonl: line %u is not JSON: %s", number, error.text);
-  return json_array_append_new(context, line) == 0 ? OK : no_memory();
-}
-
 /* Writes the report from the contents of the other files. */
 static status write_report(const eval_run *run) {
   char path[PATH_BYTES_MAX];
-  json_t *results = json_array();
-  status result = results ? path_in(run, "results.jsonl", path) : no_memory();
-  if (result == OK) result = cli_lines_read(path, append_line, results);
-  if (result == OK) result = path_in(run, "report.html", path);
+  json_t *results = NULL;
+  TRY(path_in(run, "results.jsonl", path));
+  TRY(eval_saved_read(path, &results));
+  status result = path_in(run, "report.html", path);
   if (result == OK) result = eval_report_write(path, run->manifest, results);
   json_decref(results);
   return result;

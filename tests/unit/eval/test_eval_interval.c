@@ -40,9 +40,9 @@ static void clusters(void **state) {
     for (size_t i = 0; i < 12; i++) rest[i] = right[k][i] - 2.0 / 3;
     near(eval_interval_error(rest, &apart), 0.14213381090374028);
     near(eval_interval_error(rest, &clustered), errors[k]);
-    near(eval_interval_effective(2.0 / 3, errors[k], 12, &clustered), effective[k]);
-    assert_true(eval_interval_effective(2.0 / 3, 0.14213381090374028, 12, &apart) == 12);
-    eval_interval found = eval_interval_wilson(2.0 / 3, eval_interval_effective(2.0 / 3, errors[k], 12, &clustered));
+    near(eval_interval_effective(2.0 / 9, errors[k], 12, &clustered), effective[k]);
+    assert_true(eval_interval_effective(2.0 / 9, 0.14213381090374028, 12, &apart) == 12);
+    eval_interval found = eval_interval_wilson(2.0 / 3, eval_interval_effective(2.0 / 9, errors[k], 12, &clustered));
     near(found.low, intervals[k].low);
     near(found.high, intervals[k].high);
   }
@@ -57,12 +57,12 @@ static void edges(void **state) {
   const eval_interval_clusters one = {(const uint32_t[4]){0}, 4, 1, sums}, single = {.count = 1};
   double plain = eval_interval_error(rest, &apart);
   assert_true(eval_interval_error(rest, &each) == plain);
-  near(eval_interval_effective(0.75, plain, 4, &each), 4);
-  assert_true(isnan(eval_interval_error(rest, &one)) && eval_interval_effective(0.75, (double)NAN, 4, &one) == 1);
-  assert_true(isnan(eval_interval_error(rest, &single)) && eval_interval_effective(1, (double)NAN, 1, &single) == 1);
-  assert_true(eval_interval_error(none, &two) == 0 && eval_interval_effective(1, 0, 4, &two) == 2);
+  near(eval_interval_effective(0.1875, plain, 4, &each), 4);
+  assert_true(isnan(eval_interval_error(rest, &one)) && eval_interval_effective(0.1875, (double)NAN, 4, &one) == 1);
+  assert_true(isnan(eval_interval_error(rest, &single)) && eval_interval_effective(0, (double)NAN, 1, &single) == 1);
+  assert_true(eval_interval_error(none, &two) == 0 && eval_interval_effective(0, 0, 4, &two) == 2);
   double less = eval_interval_error(against, &two);
-  assert_true(less < eval_interval_error(against, &apart) && eval_interval_effective(0.5, less, 4, &two) == 4);
+  assert_true(less < eval_interval_error(against, &apart) && eval_interval_effective(0.25, less, 4, &two) == 4);
 }
 
 /* Four answers to each of three items: they say as much as twelve if they are as different as can be, and as three if all agree. */
@@ -70,9 +70,30 @@ static void several_answers(void **state) {
   (void)state;
   const eval_interval_clusters three = {.count = 3};
   double agree[3] = {1.0 / 3, 1.0 / 3, -2.0 / 3}, differ[3] = {0, 0.25, -0.25};
-  near(eval_interval_effective(2.0 / 3, eval_interval_error(agree, &three), 12, &three), 3);
-  near(eval_interval_effective(0.5, eval_interval_error(differ, &three), 12, &three), 12);
-  assert_true(eval_interval_effective(1, 0, 12, &three) == 3);
+  near(eval_interval_effective(2.0 / 9, eval_interval_error(agree, &three), 12, &three), 3);
+  near(eval_interval_effective(0.25, eval_interval_error(differ, &three), 12, &three), 12);
+  assert_true(eval_interval_effective(0, 0, 12, &three) == 3);
+}
+
+/* Of two runs on the same items. */
+static void pairs(void **state) {
+  (void)state;
+  static const struct { uint32_t lost, gained, count; double low, high; } cases[] = {
+    {0, 0, 40, -0.06599542020712752, 0.06599542020712752}, {3, 5, 100, -0.041037113150028795, 0.0802527994245386},
+    {10, 2, 50, -0.28853359908075654, -0.019158708611551136}, {0, 40, 40, 0.8601671183240561, 1}, {1, 0, 2, -1, 0.5625581424161614}};
+  static const struct { uint32_t lost, gained; double p; } tests[] = {
+    {0, 0, 1}, {1, 0, 1}, {3, 5, 0.7265625}, {10, 2, 0.03857421875}, {0, 12, 0.00048828125}, {100, 140, 0.011664092317677663},
+    {140, 100, 0.011664092317677663}, {2000, 2300, 5.079935568924032e-06}, {5, 5, 1}, {0, 3000, 0}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    double n = cases[i].count;
+    eval_interval found = eval_interval_paired(cases[i].lost / n, cases[i].gained / n, n);
+    near(found.low, cases[i].low);
+    near(found.high, cases[i].high);
+  }
+  for (size_t i = 0; i < ARRAY_LEN(tests); i++) {
+    double found = eval_interval_mcnemar(tests[i].lost, tests[i].gained);
+    if (fabs(found - tests[i].p) > 1e-12 * tests[i].p) fail_msg("case %zu: %.17g, expected %.17g", i, found, tests[i].p);
+  }
 }
 
 static void means(void **state) {
@@ -88,6 +109,6 @@ static void means(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(shares), cmocka_unit_test(clusters), cmocka_unit_test(edges),
-                                     cmocka_unit_test(several_answers), cmocka_unit_test(means)};
+                                     cmocka_unit_test(several_answers), cmocka_unit_test(pairs), cmocka_unit_test(means)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
