@@ -25,6 +25,8 @@ static const char HELP[] =
   "  --model MODEL_DIR   the model's folder\n"
   "  --output DIR        a new folder, or with --resume that of an interrupted evaluation\n"
   "  --resume            continue an interrupted evaluation after the items that are complete\n"
+  "  --no-text           no texts of items in manifest, results and report, only digests and figures: for\n"
+  "                      data that must not be passed on; the receipt holds token ids\n"
   "  --limit N           only the first N items of every task; part of the setup\n"
   "  --perturb WORD      also run under another numerics of the model and report which answers flip: a\n"
   "                      plan's file, or KEY=VALUE of chunk-tokens, group-chunks, parity,\n"
@@ -52,8 +54,9 @@ static status take_limit(const char *name, const char *value, void *target) {
 static status parse_arguments(eval_run *self, eval_options *o, int argc, char **argv) {
   cli_option table[40] = {
     {"--plan", cli_options_text, &self->engine.plan_path}, {"--model", cli_options_text, &self->engine.model_dir},
-    {"--output", cli_options_text, &self->folder}, {"--resume", NULL, &self->resume}, {"--limit", take_limit, &self->tasks},
-    {"--perturb", eval_run_perturb, self}, {"--output-format", cli_options_text, &o->format}};
+    {"--output", cli_options_text, &self->folder}, {"--resume", NULL, &self->resume}, {"--no-text", NULL, &self->without_text},
+    {"--limit", take_limit, &self->tasks}, {"--perturb", eval_run_perturb, self},
+    {"--output-format", cli_options_text, &o->format}};
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   cli_config_options(&o->config, CLI_CONFIG_EVAL, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, o->words, &o->task_count));

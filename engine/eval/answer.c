@@ -198,16 +198,28 @@ static status compare(const eval_task *task, span text, const json_t *answer, bo
   return OK;
 }
 
-status eval_answer_judge(const eval_answer *self, const char *text, size_t bytes, const json_t *answer, json_t **extracted, bool *correct) {
+/* Moves to what follows the last occurrence of the text that ends a thought. False: there is none. */
+static bool skip_thought(const char *end, span *text) {
+  size_t bytes = strlen(end);
+  if (bytes > text->bytes) return false;
+  for (size_t at = text->bytes - bytes + 1; at-- > 0;) {
+    if (memcmp(text->text + at, end, bytes) != 0) continue;
+    *text = (span){text->text + at + bytes, text->bytes - at - bytes};
+    return true;
+  }
+  return false;
+}
+
+status eval_answer_judge(const eval_answer *self, const char *text, size_t bytes, const json_t *answer, eval_answer_verdict *out) {
   span from = {text, bytes};
-  bool is_right = false, found = extract(self, from, &from);
+  bool is_right = false, is_unended = self->task->think_end && !skip_thought(self->task->think_end, &from);
+  bool found = !is_unended && extract(self, from, &from);
   if (found && self->task->match == EVAL_MATCH_NUMBER && !self->code) found = last_number(from, &from);
   size_t count = json_is_array(answer) ? json_array_size(answer) : 1;
   for (size_t i = 0; found && !is_right && i < count; i++)
     TRY(compare(self->task, from, json_is_array(answer) ? json_array_get(answer, i) : answer, &is_right));
   json_t *built = found ? json_stringn(from.text, from.bytes) : json_null();
   if (!built) return FAIL(ERR_LIMIT, "answer: no memory");
-  *extracted = built;
-  *correct = is_right;
+  *out = (eval_answer_verdict){.extracted = built, .is_correct = is_right, .is_unended = is_unended};
   return OK;
 }

@@ -16,9 +16,14 @@ status eval_answer_check(const char *pattern);
 status eval_answer_open(eval_answer **out, const eval_task *task);
 void eval_answer_close(eval_answer *self);
 
-/* text: UTF-8, may contain NULs. answer: a text, a number, or a list of them, one of which suffices. *extracted: the part that was
- * compared, as text, or null if there was none; owned by the caller. ERR_LIMIT: no memory. */
-status eval_answer_judge(const eval_answer *self, const char *text, size_t bytes, const json_t *answer, json_t **extracted, bool *correct);
+typedef struct eval_answer_verdict {
+  json_t *extracted;  /* the part that was compared, as text, or null if there was none; owned by the caller */
+  bool is_correct;
+  bool is_unended;    /* the task has a think_end, and the text does not: there is no answer */
+} eval_answer_verdict;
+
+/* text: UTF-8, may contain NULs. answer: a text, a number, or a list of them, one of which suffices. ERR_LIMIT: no memory. */
+status eval_answer_judge(const eval_answer *self, const char *text, size_t bytes, const json_t *answer, eval_answer_verdict *out);
 
 /* Parses a decimal number; commas are allowed between digits of its whole part: "-1,234.5", "+3", ".5", "2e3". Blanks at both ends are
  * ignored. False: not a number. */

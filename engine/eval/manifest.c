@@ -19,19 +19,20 @@ static json_t *maybe(const char *text) { return text ? json_string(text) : json_
 
 /* === Building =============================================================================================================== */
 
-static status file_json(const eval_manifest_file *file, json_t **out) {
+static status file_json(const eval_manifest_file *file, bool with_text, json_t **out) {
   if (!file->name) {
     *out = json_null();
     return OK;
   }
-  json_t *text = file->text && file->bytes <= EVAL_MANIFEST_EMBED_BYTES_MAX ? json_stringn(file->text, file->bytes) : json_null();
+  json_t *text = with_text && file->text && file->bytes <= EVAL_MANIFEST_EMBED_BYTES_MAX ? json_stringn(file->text,
+                                                                                                        file->bytes) : json_null();
   if (!text) return FAIL(ERR_FORMAT, "%s: not UTF-8", file->name);
   *out = json_pack("{s:s, s:o, s:I, s:o}", "name", file->name, "digest", hex(file->digest.bytes), "bytes", (json_int_t)file->bytes, "text",
                    text);
   return *out ? OK : no_memory();
 }
 
-static status task_json(const eval_manifest_task *from, json_t *list) {
+static status task_json(const eval_manifest_task *from, const eval_manifest_model *model, json_t *list) {
   const eval_task *t = from->task;
   const struct { const char *key; const eval_manifest_file *file; } files[] = {
     {"file", &from->file}, {"items", &from->items}, {"shots", &from->shots}};
@@ -40,9 +41,11 @@ static status task_json(const eval_manifest_task *from, json_t *list) {
   if (json_array_append_new(list, built) != 0) return no_memory();
   for (size_t i = 0; i < ARRAY_LEN(files); i++) {
     json_t *file = NULL;
-    TRY(file_json(files[i].file, &file));
+    TRY(file_json(files[i].file, i == 0 || !model->without_text, &file));
     if (json_object_set_new(built, files[i].key, file) != 0) return no_memory();
   }
+  json_t *max_len = t->too_long == EVAL_TOO_LONG_REFUSE ? json_null() : json_integer(model->max_len);
+  if (json_object_set_new(built, "max_len", max_len) != 0) return no_memory();
   if (json_object_set_new(built, "count", json_integer(from->count)) != 0) return no_memory();
   return json_object_set(built, "parameters", t->effective) == 0 ? OK : no_memory();
 }
@@ -54,11 +57,12 @@ static json_t *chat_json(const eval_manifest_model *model) {
 status eval_manifest_setup(const eval_manifest_model *model, const eval_manifest_task *tasks, uint32_t count, json_t *perturbed,
                            json_t **out) {
   json_t *list = json_array();
-  json_t *built = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "numerics_id", hex(model->numerics_id), "config_digest",
+  json_t *built = json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:O}", "numerics_id", hex(model->numerics_id), "config_digest",
                            hex(model->config_digest), "weights_digest", hex(model->weights_digest), "tokenizer_digest",
-                           hex(model->tokenizer_digest), "chat_template", chat_json(model), "tasks", list, "perturbed", perturbed);
+                           hex(model->tokenizer_digest), "chat_template", chat_json(model), "with_text", !model->without_text, "tasks",
+                           list, "perturbed", perturbed);
   status result = built ? OK : no_memory();
-  for (uint32_t i = 0; result == OK && i < count; i++) result = task_json(&tasks[i], list);
+  for (uint32_t i = 0; result == OK && i < count; i++) result = task_json(&tasks[i], model, list);
   if (result == OK) *out = built;
   else json_decref(built);
   return result;
@@ -127,6 +131,7 @@ static status check_setup(const json_t *setup) {
   TRY(check_digests(setup, keys, ARRAY_LEN(keys)));
   if (!json_is_null(template) && !(json_is_string(json_object_get(template, "name")) && is_hex(json_object_get(template, "digest"))))
     return FAIL(ERR_FORMAT, "manifest: chat_template: expected name and digest, or null");
+  if (!json_is_boolean(json_object_get(setup, "with_text"))) return FAIL(ERR_FORMAT, "manifest: with_text: expected true or false");
   if (!json_is_array(tasks) || json_array_size(tasks) == 0 || json_array_size(tasks) > EVAL_MANIFEST_TASKS_MAX)
     return FAIL(ERR_FORMAT, "manifest: tasks: expected a list of 1 to %u", EVAL_MANIFEST_TASKS_MAX);
   for (size_t i = 0; i < json_array_size(tasks); i++) {

@@ -30,6 +30,8 @@ typedef struct eval_manifest_task {
 typedef struct eval_manifest_model { /* the digests have [DIGEST_BYTES] each */
   const uint8_t *numerics_id, *config_digest, *weights_digest, *tokenizer_digest;
   const char *chat_name, *chat_digest; /* of the chat template, as text; NULL: no task uses chat */
+  uint32_t max_len;   /* recorded for tasks that skip or cut what is longer */
+  bool without_text;  /* files of items are recorded by their digest only */
 } eval_manifest_model;
 
 /* Builds "setup". perturbed: a list of {"numerics_id", "config_digest"}; its owner keeps it. */

@@ -35,7 +35,8 @@ typedef struct figures { /* of one metric */
 
 typedef struct task_figures {
   figures list[EVAL_METRIC_MAX];
-  uint32_t count, failed;
+  uint32_t count, failed, skipped, shortened;
+  uint64_t cut, unended;     /* answers */
   bool is_clustered;
   uint32_t cluster_count;    /* of the items in the sums */
   eval_margin_risk risk;
@@ -200,7 +201,8 @@ static status choose(const eval_score *score, uint32_t subset, chosen *self, tas
     const eval_sample *s = &score->samples[i];
     if (subset != EVAL_METRIC_NONE && s->subset != subset) continue;
     out->count++;
-    out->failed += s->is_failed;
+    out->failed += s->is_failed, out->skipped += s->is_skipped, out->shortened += s->is_shortened;
+    out->cut += s->cut, out->unended += s->unended;
     if (s->is_judged) eval_margin_add(&out->risk, &s->margin, s->is_right);
     if (s->is_left_out) continue;
     if (self->is_clustered) {
@@ -248,8 +250,24 @@ static status metrics_json(eval_kind kind, const task_figures *f, json_t **out) 
 
 static json_t *clusters_json(const task_figures *f) { return f->is_clustered ? json_integer(f->cluster_count) : json_null(); }
 
+/* What a row says of its items, between its name and its metrics. */
+static json_t *counts_json(const task_figures *f) {
+  return json_pack("{s:i, s:i, s:i, s:i, s:I, s:I, s:o}", "items", (int)f->count, "failed", (int)f->failed, "skipped", (int)f->skipped,
+                   "shortened", (int)f->shortened, "cut", (json_int_t)f->cut, "unended", (json_int_t)f->unended, "clusters",
+                   clusters_json(f));
+}
+
 /* Null: no item has a margin. */
 static json_t *risk_json(const eval_margin_risk *risk) { return risk->known ? eval_margin_risk_json(risk) : json_null(); }
+
+/* Takes the metrics. */
+static status fill_row(json_t *row, const task_figures *f, json_t *metrics) {
+  json_t *counts = counts_json(f), *rest = json_pack("{s:o, s:o}", "metrics", metrics, "flip_risk", risk_json(&f->risk));
+  bool good = counts && rest && json_object_update(row, counts) == 0 && json_object_update(row, rest) == 0;
+  json_decref(counts);
+  json_decref(rest);
+  return good ? OK : FAIL(ERR_LIMIT, "scores: no memory");
+}
 
 static status subsets_json(const eval_score *score, json_t *list) {
   for (uint32_t i = 0; i < score->subsets.count; i++) {
@@ -258,9 +276,9 @@ static status subsets_json(const eval_score *score, json_t *list) {
     status result = compute(score, i, &f);
     if (result == OK) result = metrics_json(score->task->kind, &f, &metrics);
     TRY(result);
-    json_t *built = json_pack("{s:s, s:i, s:i, s:o, s:o, s:o}", "name", score->subsets.list[i], "items", (int)f.count, "failed",
-                             (int)f.failed, "clusters", clusters_json(&f), "metrics", metrics, "flip_risk", risk_json(&f.risk));
+    json_t *built = json_pack("{s:s}", "name", score->subsets.list[i]);
     if (json_array_append_new(list, built) != 0) return FAIL(ERR_LIMIT, "scores: no memory");
+    TRY(fill_row(built, &f, metrics));
   }
   return OK;
 }
@@ -268,11 +286,11 @@ static status subsets_json(const eval_score *score, json_t *list) {
 static status task_json(const eval_score *score, const task_figures *f, json_t *list) {
   json_t *metrics = NULL, *subsets = json_array();
   TRY(metrics_json(score->task->kind, f, &metrics));
-  json_t *built = json_pack("{s:s, s:s, s:s?, s:i, s:i, s:o, s:o, s:o, s:o}", "name", score->task->name, "kind",
-                           eval_task_kind_name(score->task->kind), "group", score->task->group, "items", (int)f->count, "failed",
-                           (int)f->failed, "clusters", clusters_json(f), "metrics", metrics, "flip_risk", risk_json(&f->risk), "subsets",
-                           subsets);
+  json_t *built = json_pack("{s:s, s:s, s:s?}", "name", score->task->name, "kind", eval_task_kind_name(score->task->kind), "group",
+                           score->task->group);
   if (json_array_append_new(list, built) != 0) return FAIL(ERR_LIMIT, "scores: no memory");
+  TRY(fill_row(built, f, metrics));
+  if (json_object_set_new(built, "subsets", subsets) != 0) return FAIL(ERR_LIMIT, "scores: no memory");
   return subsets_json(score, subsets);
 }
 

@@ -15,8 +15,10 @@
 
 typedef struct eval_sample { /* one item's contribution; metric m of many items is computed from the sums of over[m] and of under[m] */
   uint32_t subset, cluster;  /* EVAL_METRIC_NONE: none */
-  bool is_failed, is_left_out; /* left out: failed, and in none of the sums */
+  bool is_failed, is_skipped, is_left_out; /* left out: failed or skipped, and in none of the sums */
+  bool is_shortened;         /* tokens were cut from its prompt */
   bool is_judged, is_right;  /* by the first sample, or the best choice; only judged items can flip */
+  uint32_t cut, unended;     /* answers: cut at max_tokens; with a thought that never ended */
   uint32_t answers;          /* that `over` is the mean of: 1, or the number of samples */
   eval_margin margin;
   double over[EVAL_METRIC_MAX], under[EVAL_METRIC_MAX];

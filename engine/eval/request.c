@@ -100,17 +100,54 @@ status eval_request_encode(const eval_task *task, const eval_item *of, const ite
   return OK;
 }
 
-status eval_request_check(const eval_task *task, const eval_request *self, const item_params *params, uint32_t max_len) {
-  if (task->kind == EVAL_PERPLEXITY) {
-    if (task->window <= max_len) return OK;
-    return FAIL(ERR_LIMIT, "window: %u tokens, the plan's max-model-len is %u; hint: a plan with a larger one", task->window, max_len);
-  }
-  uint64_t made = task->kind == EVAL_GENERATE ? params->max_tokens : 0;
-  for (uint32_t i = 0; i < self->list_count; i++)
-    if (self->lists[i].count + made > max_len)
-      return FAIL(ERR_LIMIT, "%u tokens in the prompt and %llu to generate, the plan's max-model-len is %u; hint: a plan with a larger one",
-                  self->lists[i].count, (unsigned long long)made, max_len);
+/* === Too long =============================================================================================================== */
+
+/* How many ids the tokenizer puts before every text, as far as the list begins with them. */
+static status count_kept(const tokenizer *t, const score_tokens *list, uint32_t *out) {
+  int32_t ids[8];
+  size_t count = 0;
+  TRY(tokenizer_encode(t, "", 0, true, true, ids, ARRAY_LEN(ids), &count));
+  *out = 0;
+  while (*out < count && *out < list->count && ids[*out] == list->ids[*out]) ++*out;
   return OK;
+}
+
+/* Takes `excess` ids out behind the first `kept`. False: there are not as many that may go. At least one id remains before what is scored,
+ * or of the prompt. */
+static bool cut_left(score_tokens *list, uint32_t kept, uint32_t excess, bool is_scored) {
+  uint32_t end = is_scored ? list->from : list->count, needed = is_scored && kept > 0 ? 0 : 1;
+  if (end < kept || (uint64_t)excess + needed > end - kept) return false;
+  memmove(list->ids + kept, list->ids + kept + excess, (list->count - kept - excess) * sizeof *list->ids);
+  list->count -= excess;
+  if (is_scored) list->from -= excess;
+  return true;
+}
+
+/* Every choice loses as many ids, so that all of them follow the same text. */
+static bool cut_all(const eval_task *task, eval_request *self, uint32_t kept, uint32_t excess) {
+  for (uint32_t i = 0; i < self->list_count; i++)
+    if (!cut_left(&self->lists[i], kept, excess, task->kind == EVAL_CHOICE)) return false;
+  self->dropped = excess;
+  return true;
+}
+
+status eval_request_fit(const eval_task *task, eval_request *self, const item_params *params, const tokenizer *t, uint32_t max_len) {
+  const uint64_t made = task->kind == EVAL_GENERATE ? params->max_tokens : 0;
+  uint32_t longest = 0, kept;
+  if (task->kind == EVAL_PERPLEXITY)
+    return task->window <= max_len ? OK : FAIL(ERR_LIMIT, "window: %u tokens, the plan's max-model-len is %u", task->window, max_len);
+  for (uint32_t i = 0; i < self->list_count; i++) longest = max_u32(longest, self->lists[i].count);
+  if (longest + made <= max_len) return OK;
+  if (task->too_long == EVAL_TOO_LONG_SKIP) {
+    self->is_skipped = true;
+    self->request_count = 0;
+    return OK;
+  }
+  TRY(count_kept(t, &self->lists[0], &kept));
+  bool may_cut = task->too_long == EVAL_TOO_LONG_TRUNCATE_LEFT && made < max_len;
+  if (may_cut && cut_all(task, self, kept, (uint32_t)(longest + made - max_len))) return OK;
+  return FAIL(ERR_LIMIT, "%u tokens in the prompt and %llu to generate, the plan's max-model-len is %u", longest, (unsigned long long)made,
+              max_len);
 }
 
 /* === Requests =============================================================================================================== */
@@ -143,7 +180,7 @@ static status open_request(const eval_request *self, const eval_task *task, cons
 }
 
 status eval_request_open(eval_request *self, const eval_task *task, const item_params *params, void *context) {
-  if (!(self->requests = calloc(self->request_count, sizeof *self->requests))) return FAIL(ERR_LIMIT, "requests: no memory");
+  if (!(self->requests = calloc(self->request_count + 1u, sizeof *self->requests))) return FAIL(ERR_LIMIT, "requests: no memory");
   for (uint32_t i = 0; i < self->request_count; i++) {
     TRY(open_request(self, task, params, i, &self->requests[i]));
     self->requests[i].context = context;

@@ -22,6 +22,8 @@ status eval_request_params(const eval_task *task, items *out);
 typedef struct eval_request { /* of one item; zeroed: empty */
   score_tokens *lists;         /* [list_count]: one for generate and perplexity, one per text for choice */
   uint32_t list_count, request_count;
+  uint32_t dropped;            /* most tokens that were cut from the left of a list */
+  bool is_skipped;             /* too long: there are no requests */
   verbatim_request *requests;  /* [request_count]; NULL until opened */
 } eval_request;
 
@@ -29,8 +31,9 @@ typedef struct eval_request { /* of one item; zeroed: empty */
 status eval_request_encode(const eval_task *task, const eval_item *of, const item_params *params, const tokenizer *t, const chat *c,
                        eval_request *out);
 
-/* Checks that no request is longer than max_len. ERR_LIMIT with a hint. */
-status eval_request_check(const eval_task *task, const eval_request *self, const item_params *params, uint32_t max_len);
+/* Makes an item that is too long for max_len what its task says: it is skipped, or cut from the left behind the tokens that the tokenizer
+ * puts before a text. ERR_LIMIT, without a hint: it is refused, or there is not enough to cut. */
+status eval_request_fit(const eval_task *task, eval_request *self, const item_params *params, const tokenizer *t, uint32_t max_len);
 
 /* Builds the requests; their context is `context`. */
 status eval_request_open(eval_request *self, const eval_task *task, const item_params *params, void *context);

@@ -38,22 +38,29 @@ static status put_margin(json_t *line, const char *key, eval_margin margin) {
 /* === Generation ============================================================================================================= */
 
 /* Sets the keys of one sample, in the line or in an object of its list of samples. */
+static status put_verdict(const eval_results_item *from, const verbatim_request *request, bool with_answer,
+                          const eval_answer_verdict *verdict, json_t *to) {
+  if (!from->without_text) TRY(put(to, "extracted", json_incref(verdict->extracted)));
+  if (with_answer && !from->without_text) TRY(put(to, "answer", json_incref(from->item->answer)));
+  TRY(put(to, "correct", json_boolean(verdict->is_correct)));
+  if (verdict->is_unended) TRY(put(to, "unended", json_true()));
+  TRY(put(to, "tokens", json_integer(request->token_count)));
+  return put(to, "finish", json_string(receipt_finish_name(request->finish)));
+}
+
 static status put_sample(const eval_results_item *from, const verbatim_request *request, bool with_answer, json_t *to, bool *correct) {
   char *text = NULL;
   size_t bytes = 0;
-  json_t *extracted = NULL;
+  eval_answer_verdict verdict = {.extracted = NULL};
   TRY(transcript_text(from->tokenizer, request, &text, &bytes));
-  status result = eval_answer_judge(from->judge, text, bytes, from->item->answer, &extracted, correct);
-  if (request->finish == VERBATIM_NONFINITE) *correct = false;
-  if (result == OK) result = put(to, "text", json_stringn(text, bytes));
+  status result = eval_answer_judge(from->judge, text, bytes, from->item->answer, &verdict);
+  if (request->finish == VERBATIM_NONFINITE) verdict.is_correct = false;
+  if (result == OK && !from->without_text) result = put(to, "text", json_stringn(text, bytes));
   free(text);
-  if (result == OK) result = put(to, "extracted", json_incref(extracted));
-  json_decref(extracted);
-  TRY(result);
-  if (with_answer) TRY(put(to, "answer", json_incref(from->item->answer)));
-  TRY(put(to, "correct", json_boolean(*correct)));
-  TRY(put(to, "tokens", json_integer(request->token_count)));
-  return put(to, "finish", json_string(receipt_finish_name(request->finish)));
+  if (result == OK) result = put_verdict(from, request, with_answer, &verdict, to);
+  json_decref(verdict.extracted);
+  *correct = verdict.is_correct;
+  return result;
 }
 
 static status put_generated(const eval_results_item *from, json_t *line) {
@@ -78,7 +85,7 @@ static status put_generated(const eval_results_item *from, json_t *line) {
 static status put_choice(const json_t *text, const score_result *result, uint64_t bytes, json_t *list) {
   json_t *choice = json_object();
   if (json_array_append_new(list, choice) != 0) return no_memory();
-  TRY(put(choice, "text", json_incref((json_t *)(uintptr_t)text)));
+  if (text) TRY(put(choice, "text", json_incref((json_t *)(uintptr_t)text)));
   if (result->failed) return OK;
   TRY(put(choice, "logprob", number(result->logprob)));
   TRY(put(choice, "token_count", json_integer(result->token_count)));
@@ -102,7 +109,8 @@ static status put_choices(const eval_results_item *from, const score_item *view,
   TRY(put(line, "choices", list));
   for (uint32_t i = 0; i < view->part_count; i++) {
     results[i] = score_report_result(&from->request->requests[i], 1);
-    TRY(put_choice(json_array_get(from->item->choices, i), &results[i], score_tokens_bytes(&view->parts[i]), list));
+    const json_t *text = from->without_text ? NULL : json_array_get(from->item->choices, i);
+    TRY(put_choice(text, &results[i], score_tokens_bytes(&view->parts[i]), list));
   }
   int32_t best = score_report_best(view, results), best_norm = score_report_best_norm(view, results);
   int32_t answer = (int32_t)from->item->answer_index;
@@ -145,10 +153,25 @@ static status put_requests(const eval_request *request, json_t *line) {
   return OK;
 }
 
+/* The end of the prompt, from the beginning of a character. */
+static status put_prompt(const eval_text *prompt, json_t *line) {
+  size_t from = prompt->count > EVAL_RESULTS_PROMPT_BYTES_MAX ? prompt->count - EVAL_RESULTS_PROMPT_BYTES_MAX : 0;
+  while (from < prompt->count && ((unsigned char)prompt->bytes[from] & 0xc0) == 0x80) from++;
+  TRY(put(line, "prompt", json_stringn(prompt->bytes + from, prompt->count - from)));
+  return put(line, "prompt_bytes", json_integer((json_int_t)prompt->count));
+}
+
+static status put_item(const eval_results_item *from, json_t *line) {
+  const char *failed = failure(from->request);
+  if (from->request->is_skipped) return put(line, "skipped", json_string("too_long"));
+  if (from->request->dropped) TRY(put(line, "dropped", json_integer(from->request->dropped)));
+  if (failed) TRY(put(line, "failed", json_string(failed)));
+  return from->task->kind == EVAL_GENERATE ? put_generated(from, line) : put_scored(from, line);
+}
+
 static status fill(const eval_results_item *from, json_t *line) {
   const eval_item *of = from->item;
   digest prompt = digest_of(of->prompt.bytes, of->prompt.count);
-  const char *failed = failure(from->request);
   TRY(put(line, "task", json_string(from->task->name)));
   TRY(put(line, "index", json_integer(from->index)));
   TRY(put(line, "id", json_string(of->id)));
@@ -156,9 +179,8 @@ static status fill(const eval_results_item *from, json_t *line) {
   if (of->subset) TRY(put(line, "subset", json_string(of->subset)));
   if (of->cluster) TRY(put(line, "cluster", json_string(of->cluster)));
   TRY(put(line, "prompt_digest", hex(prompt.bytes)));
-  if (failed) TRY(put(line, "failed", json_string(failed)));
-  if (from->task->kind == EVAL_GENERATE) TRY(put_generated(from, line));
-  else TRY(put_scored(from, line));
+  if (!from->without_text) TRY(put_prompt(&of->prompt, line));
+  TRY(put_item(from, line));
   return put_requests(from->request, line);
 }
 
@@ -213,27 +235,48 @@ static status read_whole(const json_t *line, eval_sample *out) {
   return OK;
 }
 
-status eval_results_sample(const json_t *line, eval_score *score, eval_sample *out) {
-  const eval_kind kind = score->task->kind;
-  const json_t *share = json_object_get(line, "share"), *failed = json_object_get(line, "failed");
-  const json_t *margin = json_object_get(line, "margin");
+/* How many of the answers in a line were cut at max_tokens, and have a thought without an end. */
+static void count_ends(const json_t *line, eval_sample *out) {
+  const json_t *samples = json_object_get(line, "samples");
+  size_t count = json_is_array(samples) ? json_array_size(samples) : 1;
+  for (size_t i = 0; i < count; i++) {
+    const json_t *sample = json_is_array(samples) ? json_array_get(samples, i) : line;
+    const char *finish = json_string_value(json_object_get(sample, "finish"));
+    out->cut += finish && strcmp(finish, receipt_finish_name(VERBATIM_LENGTH)) == 0;
+    out->unended += json_is_true(json_object_get(sample, "unended"));
+  }
+}
+
+/* The figures of an item that was computed. */
+static status read_figures(const json_t *line, eval_kind kind, eval_sample *out) {
+  const json_t *share = json_object_get(line, "share"), *failed = json_object_get(line, "failed"), *margin = json_object_get(line,
+                                                                                                                             "margin");
   const char *nonfinite = receipt_finish_name(VERBATIM_NONFINITE);
-  eval_sample built = {.is_failed = failed != NULL, .answers = 1, .under = {1, 1, 1, 1}};
+  out->is_failed = failed != NULL;
   if (failed && (!json_is_string(failed) || strcmp(json_string_value(failed), nonfinite) != 0)) return wrong("failed");
-  if (kind == EVAL_PERPLEXITY) TRY(read_whole(line, &built));
+  if (kind == EVAL_PERPLEXITY) TRY(read_whole(line, out));
   else if (kind == EVAL_GENERATE && share) {
     if (!json_is_real(share) || json_real_value(share) < 0 || json_real_value(share) > 1) return wrong("share");
-    built.over[0] = json_real_value(share);
-    built.answers = max_u32((uint32_t)json_array_size(json_object_get(line, "samples")), 1);
-  } else if (kind == EVAL_GENERATE) TRY(read_flag(line, "correct", &built.over[0]));
+    out->over[0] = json_real_value(share);
+    out->answers = max_u32((uint32_t)json_array_size(json_object_get(line, "samples")), 1);
+  } else if (kind == EVAL_GENERATE) TRY(read_flag(line, "correct", &out->over[0]));
   else {
-    TRY(read_flag(line, "acc", &built.over[0]));
-    TRY(read_flag(line, "acc_norm", &built.over[1]));
+    TRY(read_flag(line, "acc", &out->over[0]));
+    TRY(read_flag(line, "acc_norm", &out->over[1]));
   }
-  built.is_judged = kind != EVAL_PERPLEXITY;
-  built.is_right = json_is_true(json_object_get(line, kind == EVAL_CHOICE ? "acc" : "correct"));
-  built.margin = eval_margin_read(margin);
-  if (margin && !built.margin.known) return wrong("margin");
+  if (kind == EVAL_GENERATE) count_ends(line, out);
+  out->is_judged = kind != EVAL_PERPLEXITY;
+  out->is_right = json_is_true(json_object_get(line, kind == EVAL_CHOICE ? "acc" : "correct"));
+  out->is_shortened = json_object_get(line, "dropped") != NULL;
+  out->margin = eval_margin_read(margin);
+  return margin && !out->margin.known ? wrong("margin") : OK;
+}
+
+status eval_results_sample(const json_t *line, eval_score *score, eval_sample *out) {
+  const json_t *skipped = json_object_get(line, "skipped");
+  eval_sample built = {.is_skipped = skipped != NULL, .is_left_out = skipped != NULL, .answers = 1, .under = {1, 1, 1, 1}};
+  if (skipped && (!json_is_string(skipped) || strcmp(json_string_value(skipped), "too_long") != 0)) return wrong("skipped");
+  if (!skipped) TRY(read_figures(line, score->task->kind, &built));
   const char *cluster = json_string_value(json_object_get(line, "cluster"));
   if (!cluster != !score->task->cluster) return wrong("cluster");
   TRY(eval_metric_number(&score->subsets, json_string_value(json_object_get(line, "subset")), &built.subset));
@@ -243,7 +286,8 @@ status eval_results_sample(const json_t *line, eval_score *score, eval_sample *o
 }
 
 bool eval_results_flipped(const json_t *a, const json_t *b, eval_kind kind) {
-  const char *key = kind == EVAL_CHOICE ? "best" : "extracted";
+  bool has_text = json_object_get(a, "extracted") || json_object_get(b, "extracted");
+  const char *key = kind == EVAL_CHOICE ? "best" : has_text ? "extracted" : "correct";
   return kind != EVAL_PERPLEXITY && !json_equal(json_object_get(a, key), json_object_get(b, key));
 }
 

@@ -12,6 +12,7 @@
 #include "text/tokenizer.h"
 
 #define EVAL_RESULTS_LINE_BYTES_MAX (32u << 20)
+#define EVAL_RESULTS_PROMPT_BYTES_MAX 4096u /* a longer prompt is shown by its end, where the question is */
 
 typedef struct eval_results_item { /* a finished item */
   const eval_task *task;
@@ -20,6 +21,7 @@ typedef struct eval_results_item { /* a finished item */
   const eval_answer *judge;  /* NULL unless the task generates */
   const tokenizer *tokenizer;
   uint32_t index;
+  bool without_text;         /* no prompt, no answer, no choice: only what was found about them */
 } eval_results_item;
 
 /* The line as an object, owned by the caller. */
@@ -32,7 +34,7 @@ status eval_results_text(const json_t *line, char **text, size_t *bytes);
  * the key. */
 status eval_results_sample(const json_t *line, eval_score *score, eval_sample *out);
 
-/* Whether the answer changed: the extracted text, or the choice. */
+/* Whether the answer changed: the extracted text, or the choice; without texts whether it is right. */
 bool eval_results_flipped(const json_t *a, const json_t *b, eval_kind kind);
 
 /* The first key, in the order of a, whose values differ or that only one of the two has; NULL: none. */

@@ -24,10 +24,11 @@ static const key_row KEYS[] = {
     {"subsets", NAME, ALL},   {"cluster", NAME, ALL},     {"where", OBJECT, ALL},  {"limit", COUNT, ALL},    {"prompt", TEXT, G | C},
     {"answer", TEXT, G | C},  {"choices", CHOICES, C},    {"text", TEXT, P},       {"window", COUNT, P},     {"match", NAME, G},
     {"extract", TEXT, G},     {"normalize", LIST, G},     {"tolerance", REAL, G},  {"few_shot", OBJECT, G | C},
-    {"generation", OBJECT, G}, {"chat", SWITCH, G}};
+    {"generation", OBJECT, G}, {"chat", SWITCH, G},       {"think_end", TEXT, G},  {"too_long", NAME, G | C}};
 static const key_row SHOT_KEYS[] = {
     {"count", COUNT, ALL}, {"source", NAME, ALL}, {"separator", TEXT, ALL}, {"seed", COUNT, ALL}, {"template", TEXT, ALL}};
 static const char *const KINDS[] = {"generate", "choice", "perplexity"};
+static const char *const TOO_LONG[] = {"refuse", "skip", "truncate-left"};
 static const char *const NORMALIZE[] = {"strip", "lower", "collapse"};
 
 const char *eval_task_kind_name(eval_kind kind) { return KINDS[kind]; }
@@ -147,7 +148,22 @@ static status read_judging(eval_task *self) {
   self->extract = text_of(self->effective, "extract");
   self->generation = json_object_get(self->effective, "generation");
   if (self->extract) TRY(eval_answer_check(self->extract));
+  self->think_end = text_of(self->effective, "think_end");
+  if (self->think_end && !*self->think_end) return FAIL(ERR_FORMAT, "think_end: expected the text that ends a thought, found \"\"");
   return read_normalize(self);
+}
+
+/* Tokens cut from the left would be the chat template's own. */
+static status read_too_long(eval_task *self) {
+  TRY(set(self->effective, "too_long", json_string(TOO_LONG[0])));
+  const char *word = text_of(self->effective, "too_long");
+  size_t i = 0;
+  while (i < ARRAY_LEN(TOO_LONG) && strcmp(word, TOO_LONG[i]) != 0) i++;
+  if (i == ARRAY_LEN(TOO_LONG)) return FAIL(ERR_FORMAT, "too_long: expected refuse, skip or truncate-left, found \"%.40s\"", word);
+  self->too_long = (eval_too_long)i;
+  if (self->chat && self->too_long == EVAL_TOO_LONG_TRUNCATE_LEFT)
+    return FAIL(ERR_FORMAT, "too_long: truncate-left would cut the chat template; hint: refuse or skip");
+  return OK;
 }
 
 static status read_shots(eval_task *self) {
@@ -199,7 +215,11 @@ static status read_texts(eval_task *self) {
   self->answer = text_of(o, "answer");
   TRY(read_answer(self));
   TRY(read_shots(self));
-  if (self->kind == EVAL_GENERATE) return read_judging(self);
+  if (self->kind == EVAL_GENERATE) {
+    TRY(read_judging(self));
+    return read_too_long(self);
+  }
+  TRY(read_too_long(self));
   TRY(set(o, "choices", json_string("choices")));
   self->choices = json_object_get(o, "choices");
   return OK;

@@ -14,17 +14,20 @@
 #define EVAL_TASK_WINDOW 1024u       /* the default; not the plan's max_len, which is not part of the task */
 
 typedef enum eval_kind { EVAL_GENERATE, EVAL_CHOICE, EVAL_PERPLEXITY } eval_kind;
+typedef enum eval_too_long { EVAL_TOO_LONG_REFUSE, EVAL_TOO_LONG_SKIP, EVAL_TOO_LONG_TRUNCATE_LEFT } eval_too_long;
 typedef enum eval_match { EVAL_MATCH_EXACT, EVAL_MATCH_NUMBER } eval_match;
 
 typedef struct eval_task { /* zeroed: empty. Texts belong to `effective` */
   eval_kind kind;
   eval_match match;
+  eval_too_long too_long;     /* what becomes of an item that does not fit in a sequence */
   const char *name, *description, *group, *subsets, *cluster; /* all but the first: NULL if absent */
   const char *items, *shots;  /* file names; shots NULL: the items' own file, or no examples */
   const char *prompt, *answer, *text, *shot; /* templates; prompt is NULL for perplexity, text for the others */
   const char *answer_field;   /* the field that the template `answer` consists of, if it is nothing else: the value is used unchanged, lists
                                * included; NULL: rendered */
   const char *separator, *extract; /* extract NULL: none */
+  const char *think_end;      /* the answer is what follows the last occurrence of this text; NULL: all of it */
   const json_t *choices;      /* text: the field that holds them; a list: templates */
   const json_t *where;        /* NULL, or an object: only items whose fields have these values */
   const json_t *generation;   /* an object with keys of items.h */

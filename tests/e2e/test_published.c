@@ -134,8 +134,117 @@ static void compares(void **state) {
   expect(2, "found 1 words", "$V compare x/manifest.json");
 }
 
+/* === Items that are too long ================================================================================================ */
+
+static const char COUNT_LENGTHS[] =
+  "import json\n"
+  "def lines(folder): return {l['task'] + '/' + l['id']: l for l in map(json.loads, open(folder + '/results.jsonl'))}\n"
+  "def asked(folder): return {r['id']: r['prompt'] for r in map(json.loads, open(folder + '/receipt')) if 'prompt' in r}\n"
+  "skipped, cut, base, wide = lines('skipped'), lines('cut'), lines('base'), asked('wide')\n"
+  "row = json.load(open('skipped/manifest.json'))['outcome']['scores']['tasks'][0]\n"
+  "assert (row['items'], row['skipped'], row['shortened'], len(skipped)) == (42, 2, 0, 42), row\n"
+  "for name, line in skipped.items():\n"
+  "  if 'long' in name: assert line['skipped'] == 'too_long' and line['requests'] == [] and 'text' not in line, line\n"
+  "  else: assert {**line, 'index': 0} == {**base[name], 'index': 0}, name\n"
+  "right = sum(l.get('correct', False) for l in skipped.values())\n"
+  "assert abs(row['metrics'][0]['value'] - right / 40) < 1e-12\n"
+  "new = asked('cut')\n"
+  "for name, line in cut.items():\n"
+  "  if 'long' not in name: continue\n"
+  "  parts = [name] if line['kind'] == 'generate' else [name + '#%d' % i for i in range(len(line['choices']))]\n"
+  "  room = 256 - (12 if line['kind'] == 'generate' else 0)\n"
+  "  longest = max(len(wide[p]) for p in parts)\n"
+  "  assert line['dropped'] == longest - room > 0, line\n"
+  "  for p in parts: assert new[p] == wide[p][:1] + wide[p][1 + line['dropped']:], p\n"
+  "assert json.load(open('cut/manifest.json'))['setup']['tasks'][0]['max_len'] == 256\n";
+
+/* Two items do not fit: both are named before the weights are read, or left out, or cut behind the first token. What a sequence of twice
+ * the length is asked shows what was cut. */
+static void too_long(void **state) {
+  (void)state;
+  static const char body[] = "items: ../long.jsonl\nprompt: 'add: {{prompt}}'\n";
+  char text[512];
+  write_text("lengths.py", COUNT_LENGTHS);
+  must("python3 -c \"import json\n"
+       "for i in 0, 1: print(json.dumps(dict(id='long-%d' % i, task='add', prompt='%d+1= ' * (60 + 10 * i) % (*range(60 + 10 * i),),"
+       "answer='7')))\" > more && (head -n 7 items.jsonl; head -n 1 more; tail -n +8 items.jsonl; tail -n 1 more) > long.jsonl");
+  snprintf(text, sizeof text, "name: g\nkind: generate\n%sgeneration: {max_tokens: 12}\n", body);
+  write_text("tasks/base.yaml", text);
+  snprintf(text, sizeof text, "name: c\nkind: choice\n%schoices: ['7', '12345']\nanswer: '7'\n", body);
+  write_text("tasks/choose.yaml", text);
+  must("for p in skip truncate-left; do for t in base choose; do\n"
+       "(cat tasks/$t.yaml; echo \"too_long: $p\") > tasks/$t-$p.yaml; done; done");
+  must("mkdir -p bare && cp $TINY/*.json bare && rm -f bare/items.jsonl && rm -rf x");
+  expect(6, "g/long-0: too long for sequences of 256 tokens: ", "$V eval --plan tiny.plan --model bare $D --output x tasks/base.yaml");
+  expect(6, "g/long-1: too long for sequences of 256 tokens: ", "$V eval --plan tiny.plan --model bare $D --output x tasks/base.yaml");
+  expect(6, "2 items are too long; hint: ", "$V eval --plan tiny.plan --model bare $D --output x tasks/base.yaml");
+  expect(3, "bare", "$V eval --plan tiny.plan --model bare $D --output x tasks/base-skip.yaml"); /* the control: no weights there */
+  must("rm -rf skipped cut base wide && $E skipped tasks/base-skip.yaml > told 2>&1 && grep -q '2 items too long, skipped' told && "
+       "$E cut tasks/base-truncate-left.yaml tasks/choose-truncate-left.yaml > told 2>&1 && grep -q '2 prompts too long, cut' told && "
+       "sed 's/long.jsonl/items.jsonl/' tasks/base.yaml > tasks/short.yaml && $E base tasks/short.yaml > told 2>&1 && "
+       "$V eval --plan wide.plan --model $TINY $D --output wide tasks/base.yaml tasks/choose.yaml > told 2>&1 && "
+       "python3 lengths.py 2>&1");
+  must("$V replay skipped/manifest.json $D | grep -q ^equal: && $V replay cut/manifest.json $D | grep -q ^equal:");
+  expect(8, "max_len: 256, 512", "$V replay cut/manifest.json --plan wide.plan $D");
+}
+
+/* === Texts ================================================================================================================== */
+
+static const char COUNT_ENDS[] =
+  "import json\n"
+  "lines = [json.loads(l) for l in open('x/results.jsonl')]\n"
+  "row = json.load(open('x/manifest.json'))['outcome']['scores']['tasks'][0]\n"
+  "items = {i['id']: i for i in map(json.loads, open('items.jsonl'))}\n"
+  "cut, unended = sum(l['finish'] == 'length' for l in lines), sum(l.get('unended', False) for l in lines)\n"
+  "assert 0 < cut < 40 and 0 < unended < 40 and (row['cut'], row['unended']) == (cut, unended), row\n"
+  "for l in lines:\n"
+  "  thought, end, rest = l['text'].rpartition('1')\n"
+  "  assert l.get('unended', False) == (end == '') and l['extracted'] == (rest if end else None), l\n"
+  "  assert l['correct'] == (end != '' and rest.strip() == items[l['id']]['answer'].rpartition('1')[2]), l\n"
+  "  assert l['prompt'] == items[l['id']]['prompt'] and l['prompt_bytes'] == len(l['prompt']), l\n"
+  "table = open('table').read()\n"
+  "assert '%d answers cut at max_tokens' % cut in table\n"
+  "assert '%d answers whose thought did not end' % unended in table\n"
+  "page = open('x/report.html').read()\n"
+  "shown = [l['prompt'].replace('<', '&lt;').replace('>', '&gt;') in page for l in lines if not l['correct']]\n"
+  "assert '&#183; tiny' in page and all(shown) and shown\n";
+
+/* The part behind the last 1 is the answer; without a 1 there is none. */
+static void thoughts(void **state) {
+  (void)state;
+  write_text("ends.py", COUNT_ENDS);
+  write_text("tasks/thought.yaml", "name: thought\nkind: generate\nitems: ../items.jsonl\nthink_end: '1'\nanswer: '{{rest}}'\n"
+             "generation: {max_tokens: 5}\n");
+  must("python3 -c \"import json\n"
+       "for l in open('items.jsonl'):\n"
+       "  i = json.loads(l); print(json.dumps({**i, 'rest': i['answer'].rpartition('1')[2]}))\" > rests && mv items.jsonl kept && "
+       "mv rests items.jsonl && rm -rf x && $E x tasks/thought.yaml > table 2>&1 && python3 ends.py 2>&1 && mv kept items.jsonl");
+}
+
+/* No prompt, answer or choice in any file that is passed on; figures and digests are those of the same run with texts. */
+static void no_text(void **state) {
+  (void)state;
+  write_text("tasks/secret.yaml", "name: secret\nkind: generate\nitems: ../secret.jsonl\nfew_shot: {count: 1, separator: ' '}\n"
+             "generation: {max_tokens: 9}\n");
+  write_text("tasks/choose2.yaml", "name: choose2\nkind: choice\nitems: ../secret.jsonl\nchoices: ['{{answer}}', 'QUERTZ']\n");
+  must("sed 's/\"answer\": \"/&VWXY/; s/\"prompt\": \"/&ZYXW/' items.jsonl > secret.jsonl && rm -rf x y && "
+       "$E x tasks/secret.yaml tasks/choose2.yaml --perturb parity=fast-prefill > told 2>&1 && "
+       "$E y tasks/secret.yaml tasks/choose2.yaml --perturb parity=fast-prefill --no-text > told 2>&1");
+  must("for w in VWXY ZYXW; do grep -q $w x/results.jsonl && grep -q $w x/manifest.json && grep -q $w x/report.html && "
+       "! grep -l $w y/results.jsonl y/manifest.json y/report.html y/perturbed-1.jsonl || exit 1; done; ! grep -q QUERTZ y/results.jsonl");
+  must("python3 -c \"import json\n"
+       "a, b = [json.load(open(f + '/manifest.json'))['outcome'] for f in 'xy']\n"
+       "assert a['scores'] == b['scores'] and a['receipt_digest'] == b['receipt_digest']\"");
+  must("$V replay y/manifest.json $D | grep -q ^equal:");
+  expect(2, "secret.jsonl is not in the manifest", "rm -rf z && cp -r y z && python3 -c \"import json\n"
+         "m = json.load(open('z/manifest.json')); m['run']['task_files'] = [None, None]; json.dump(m, open('z/manifest.json', 'w'))\" && "
+         "$V replay z/manifest.json $D");
+  expect(8, "with_text: false, true", "$E y tasks/secret.yaml tasks/choose2.yaml --perturb parity=fast-prefill --resume");
+}
+
 int main(int argc, char **argv) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(tells_intervals), cmocka_unit_test(compares)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(tells_intervals), cmocka_unit_test(compares), cmocka_unit_test(too_long),
+                                     cmocka_unit_test(thoughts), cmocka_unit_test(no_text)};
   char path[E2E_PATH_MAX];
   e2e_begin(argc, argv);
   e2e_make_model(&model, "tests/oracle/small-v3.json", "max-num-seqs: 8\nmax-num-batched-tokens: 64\nmax-model-len: 512\nkv-pages: 48\n"
@@ -143,6 +252,8 @@ int main(int argc, char **argv) {
   e2e_model tiny = model;
   snprintf(tiny.model_dir, sizeof tiny.model_dir, "tests/tiny");
   e2e_make_plan(&tiny, "tiny.plan", "max-num-seqs: 16\nmax-num-batched-tokens: 256\nmax-model-len: 256\nkv-pages: 64\nladder: [1, 8]\n",
+      path);
+  e2e_make_plan(&tiny, "wide.plan", "max-num-seqs: 4\nmax-num-batched-tokens: 256\nmax-model-len: 512\nkv-pages: 64\nladder: [1, 4]\n",
       path);
   must("mkdir -p tasks && awk 'NR % 11 == 5' $TINY/items.jsonl > items.jsonl");
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

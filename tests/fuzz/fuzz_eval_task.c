@@ -16,6 +16,8 @@ static const char LINES[] = "{\"id\":\"a\",\"prompt\":\"p\",\"answer\":\"b\",\"c
 
 static void check_task(const eval_task *t) {
   ASSERT(t->name && *t->name && strlen(t->name) <= EVAL_TASK_NAME_BYTES_MAX && t->items && *t->items);
+  ASSERT(t->too_long <= EVAL_TOO_LONG_TRUNCATE_LEFT && !(t->chat && t->too_long == EVAL_TOO_LONG_TRUNCATE_LEFT));
+  ASSERT(!t->think_end || (*t->think_end && t->kind == EVAL_GENERATE));
   ASSERT(t->kind <= EVAL_PERPLEXITY && t->match <= EVAL_MATCH_NUMBER && t->tolerance >= 0 && t->limit <= INT32_MAX);
   ASSERT((t->kind == EVAL_PERPLEXITY) == (t->text != NULL) && (t->text != NULL) == (t->prompt == NULL));
   ASSERT(t->kind == EVAL_PERPLEXITY || (t->answer && t->shot && t->separator));
@@ -34,6 +36,7 @@ static void check_items(const eval_task *t) {
   for (uint32_t i = 0; i < items.count; i++) {
     const eval_item *one = &items.list[i];
     ASSERT(one->id && one->prompt.bytes && one->prompt.bytes[one->prompt.count] == 0 && !t->subsets == !one->subset);
+    ASSERT(!t->cluster == !one->cluster);
     ASSERT((t->kind == EVAL_GENERATE) == (one->answer != NULL));
     ASSERT(t->kind != EVAL_CHOICE || one->answer_index < json_array_size(one->choices));
   }
@@ -43,17 +46,18 @@ static void check_items(const eval_task *t) {
 static void check_judge(const eval_task *t) {
   items params = {0};
   eval_answer *judge = NULL;
-  json_t *answer = json_string("7"), *extracted = NULL;
-  bool correct;
+  json_t *answer = json_string("7");
+  eval_answer_verdict verdict;
   if (fuzz_is_ok(eval_request_params(t, &params))) ASSERT(params.list[0].params.top_logprobs >= EVAL_REQUEST_TOP &&
       params.list[0].params.max_tokens);
   items_close(&params);
   fail_clear();
   ASSERT(eval_answer_open(&judge, t) == OK);
-  ASSERT(eval_answer_judge(judge, "a 7\0b", 5, answer, &extracted, &correct) == OK);
-  ASSERT(json_is_string(extracted) || (json_is_null(extracted) && !correct));
+  ASSERT(eval_answer_judge(judge, "a 7\0b", 5, answer, &verdict) == OK);
+  ASSERT(json_is_string(verdict.extracted) || (json_is_null(verdict.extracted) && !verdict.is_correct));
+  ASSERT(!verdict.is_unended || (t->think_end && json_is_null(verdict.extracted)));
   json_decref(answer);
-  json_decref(extracted);
+  json_decref(verdict.extracted);
   eval_answer_close(judge);
 }
 

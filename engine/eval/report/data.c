@@ -153,6 +153,7 @@ static void add_item(eval_report_data *d, const eval_report_item *item) {
   add_to_unit(&d->all, item);
   if (subset) add_to_unit(subset, item);
   if (item->failed) keep(&d->failed, item);
+  if (json_object_get(item->line, "skipped")) keep(&d->skipped, item);
   if (!item->is_judged) return;
   if (!item->is_right) keep(&d->wrong, item);
   if (item->margin.known) {

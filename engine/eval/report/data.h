@@ -55,7 +55,7 @@ typedef struct eval_report_data {
   uint64_t units_left_out;
   eval_report_unit all;        /* sum of all tasks */
   eval_report_list fragile;    /* the smallest margins, ascending; total: those below EVAL_MARGIN_FRAGILE */
-  eval_report_list wrong, failed, flipped;
+  eval_report_list wrong, failed, skipped, flipped;
   eval_report_steps margins;   /* [wrong, right] */
   eval_report_steps moved[EVAL_REPORT_DATA_PLANS]; /* [kept, flipped] */
 } eval_report_data;

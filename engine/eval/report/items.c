@@ -9,7 +9,8 @@
 #define ID_MOST 80u
 #define FILE_MOST 20000u
 
-/* === Answers ================================================================================================================ */
+/* === Questions and answers
+ * ================================================================================================================ */
 
 static void put_cell(FILE *to, const char *name, const char *class) { fprintf(to, "<td class=\"%s\" data-name=\"%s\">", class, name); }
 
@@ -17,6 +18,23 @@ static void put_isolated(FILE *to, const json_t *value) {
   fputs("<bdi>", to);
   eval_report_text_value(to, value, TEXT_MOST);
   fputs("</bdi>", to);
+}
+
+/* The end of the prompt, where the question is, and how much comes before it. */
+static void put_prompt(FILE *to, const json_t *line) {
+  const json_t *prompt = json_object_get(line, "prompt"), *all = json_object_get(line, "prompt_bytes");
+  const char *text = json_string_value(prompt);
+  size_t bytes = json_string_length(prompt), from = bytes;
+  put_cell(to, "prompt", "text");
+  for (uint32_t points = 0; from && points < TEXT_MOST; points++)
+    for (from--; from && ((unsigned char)text[from] & 0xc0) == 0x80;) from--;
+  json_int_t before = (json_int_t)from;
+  if (json_is_integer(all) && json_integer_value(all) > (json_int_t)bytes) before = json_integer_value(all) - (json_int_t)(bytes - from);
+  fputs("<bdi>", to);
+  if (before) fprintf(to, "(%" JSON_INTEGER_FORMAT " bytes before) &#8230;", before);
+  if (text) eval_report_text_put(to, text + from, bytes - from, TEXT_MOST, false);
+  else fputs("&#8211;", to);
+  fputs("</bdi></td>", to);
 }
 
 /* Choice `index` of a line: its text if the line has it, and its number. */
@@ -55,9 +73,20 @@ static void put_expected(FILE *to, const json_t *line) {
   fputs("</td>", to);
 }
 
+/* What happened to the item on its way. */
+static void put_marks(FILE *to, const json_t *line) {
+  const char *finish = json_string_value(json_object_get(line, "finish"));
+  const json_t *dropped = json_object_get(line, "dropped");
+  if (finish && strcmp(finish, "length") == 0) fputs(" <small class=\"in\">cut at max_tokens</small>", to);
+  if (json_is_true(json_object_get(line, "unended"))) fputs(" <small class=\"in\">thought did not end</small>", to);
+  if (json_is_integer(dropped))
+    fprintf(to, " <small class=\"in\">%" JSON_INTEGER_FORMAT " tokens cut from the left</small>", json_integer_value(dropped));
+}
+
 static void put_verdict(FILE *to, const eval_report_item *item) {
   put_cell(to, "", item->is_right ? "yes" : "no");
   fputs(item->failed ? "failed" : !item->is_judged ? "&#8211;" : item->is_right ? "right" : "wrong", to);
+  put_marks(to, item->line);
   fputs("</td>", to);
 }
 
@@ -112,13 +141,15 @@ void eval_report_items_table(FILE *to, const eval_report_data *d, const eval_rep
   fputs("<table><caption>", to);
   if (list->total > list->count) fprintf(to, "%" PRIu32 " of %" PRIu64 " %s", list->count, list->total, what);
   else fprintf(to, "%" PRIu32 " %s", list->count, what);
-  fprintf(to, "</caption><thead><tr><th scope=\"col\">item</th><th scope=\"col\">answer</th><th scope=\"col\">expected</th>"
-              "<th scope=\"col\">%s</th><th scope=\"col\" class=\"num\">margin, ulps</th><th scope=\"col\" class=\"num\">nats</th>"
-              "<th scope=\"col\" class=\"num\">at</th></tr></thead>\n<tbody>\n", shows_other ? "here</th><th scope=\"col\">other" : "");
+  fprintf(to, "</caption><thead><tr><th scope=\"col\">item</th><th scope=\"col\">prompt</th><th scope=\"col\">answer</th>"
+              "<th scope=\"col\">expected</th><th scope=\"col\">%s</th><th scope=\"col\" class=\"num\">margin, ulps</th>"
+              "<th scope=\"col\" class=\"num\">nats</th><th scope=\"col\" class=\"num\">at</th></tr></thead>\n<tbody>\n",
+          shows_other ? "here</th><th scope=\"col\">other" : "");
   for (uint32_t i = 0; i < list->count; i++) {
     const eval_report_item *item = &list->rows[i];
     fputs("<tr>", to);
     put_name(to, d, item);
+    put_prompt(to, item->line);
     put_given(to, item->line);
     put_expected(to, item->line);
     put_verdict(to, item);

@@ -33,12 +33,25 @@ static void put_count(FILE *to, uint64_t count, const char *one, const char *man
 
 /* === Head =================================================================================================================== */
 
+/* The model's name: the last part of its path. */
+static void put_model(FILE *to, const eval_report_data *d) {
+  const json_t *path = json_object_get(d->run, "model");
+  const char *text = json_string_value(path);
+  size_t end = json_string_length(path), from;
+  while (end && text[end - 1] == '/') end--;
+  for (from = end; from && text[from - 1] != '/'; from--) {}
+  if (end == from || text[from] == '.') return;
+  fputs(" &#183; ", to);
+  eval_report_text_put(to, text + from, end - from, NAME_MOST, false);
+}
+
 static void put_title(FILE *to, const eval_report_data *d) {
   const json_t *groups = json_object_get(json_object_get(d->outcome, "scores"), "groups");
   const char *group = json_array_size(groups) == 1 ? eval_report_data_text(json_array_get(groups, 0), "name") : NULL;
   if (d->task_count == 1) put_name(to, d->units[0].name, NAME_MOST);
   else if (group) put_name(to, group, NAME_MOST);
   else fprintf(to, "%" PRIu32 " tasks", d->task_count);
+  put_model(to, d);
 }
 
 static void put_lead(FILE *to, const eval_report_data *d) {
@@ -97,6 +110,25 @@ static void put_score_tile(FILE *to, const eval_report_data *d) {
   end_tile(to);
 }
 
+/* How many items or answers of all tasks have the count. */
+static uint64_t sum_counts(const eval_report_data *d, const char *key) {
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < d->unit_count; i++) {
+    const json_t *count = d->units[i].is_subset ? NULL : json_object_get(d->units[i].scores, key);
+    if (json_is_integer(count) && json_integer_value(count) > 0) sum += (uint64_t)json_integer_value(count);
+  }
+  return sum;
+}
+
+static void put_cut_tile(FILE *to, const eval_report_data *d) {
+  uint64_t cut = sum_counts(d, "cut"), unended = sum_counts(d, "unended");
+  if (cut + unended == 0) return;
+  begin_tile(to, "answers cut at max_tokens");
+  fprintf(to, "%" PRIu64 "</span>", cut);
+  if (unended) fprintf(to, "<br/><small>%" PRIu64 " thoughts did not end</small>", unended);
+  end_tile(to);
+}
+
 static void put_tiles(FILE *to, const eval_report_data *d) {
   const eval_margin_risk *risk = &d->all.risk;
   fputs("<dl class=\"tiles\">\n", to);
@@ -105,6 +137,7 @@ static void put_tiles(FILE *to, const eval_report_data *d) {
   fprintf(to, "%" PRIu64 "</span><br/><small>%" PRIu64 " right, %" PRIu64 " wrong, %" PRIu64 " failed</small>", d->lines, risk->right,
           risk->items - risk->right, d->all.failed);
   end_tile(to);
+  put_cut_tile(to, d);
   if (risk->known) {
     begin_tile(to, "fragile, below 2 ulps");
     eval_report_text_share(to, eval_margin_share(risk));
@@ -184,31 +217,64 @@ static void put_metric_cells(FILE *to, const json_t *scores, const json_t *metri
   fputs("</td></tr>\n", to);
 }
 
+/* What happened to items and answers, if anything did. */
+static void put_counts(FILE *to, const json_t *scores) {
+  static const char *const what[][2] = {{"failed", "failed"}, {"skipped", "too long, skipped"}, {"shortened", "cut from the left"},
+                                        {"cut", "cut at max_tokens"}, {"unended", "thoughts did not end"}};
+  for (size_t i = 0; i < ARRAY_LEN(what); i++) {
+    const json_t *count = json_object_get(scores, what[i][0]);
+    if (json_is_integer(count) && json_integer_value(count) > 0)
+      fprintf(to, " <small>%" JSON_INTEGER_FORMAT " %s</small>", json_integer_value(count), what[i][1]);
+  }
+}
+
 /* One row per metric; the first row has the name. */
 static void put_score_rows(FILE *to, const char *name, const json_t *scores, const char *class) {
   const json_t *metrics = json_object_get(scores, "metrics"), *items = json_object_get(scores, "items");
   for (size_t i = 0; i < json_array_size(metrics) && i < METRICS_MOST; i++) {
     fprintf(to, "<tr class=\"%s\"><th scope=\"row\"><bdi>", class);
     if (i == 0) put_name(to, name, NAME_MOST);
-    fputs("</bdi></th><td class=\"num\" data-name=\"items\">", to);
+    fputs("</bdi>", to);
+    if (i == 0) put_counts(to, scores);
+    fputs("</th><td class=\"num\" data-name=\"items\">", to);
     if (i == 0 && json_is_integer(items)) eval_report_text_value(to, items, NAME_MOST);
     fputs("</td>", to);
     put_metric_cells(to, scores, json_array_get(metrics, i));
   }
 }
 
+static bool is_in(const eval_report_unit *unit, const char *group) {
+  const char *own = eval_report_data_text(unit->scores, "group");
+  return own && strcmp(own, group) == 0;
+}
+
+/* The tasks of a group with their subsets; NULL: those of no group, and those whose group has no row. */
+static void put_members(FILE *to, const eval_report_data *d, const char *group, bool *is_shown) {
+  bool is_wanted = false;
+  for (uint32_t i = 0; i < d->unit_count; i++) {
+    const eval_report_unit *unit = &d->units[i];
+    if (!unit->is_subset) is_wanted = unit->scores && !is_shown[i] && (!group || is_in(unit, group));
+    if (!is_wanted || !unit->scores) continue;
+    is_shown[i] = true;
+    const char *class = unit->is_subset ? (group ? "sub inner" : "sub") : group ? "task member" : "task";
+    put_score_rows(to, unit->name, unit->scores, class);
+  }
+}
+
 static void put_scores(FILE *to, const eval_report_data *d) {
   const json_t *groups = json_object_get(json_object_get(d->outcome, "scores"), "groups");
+  bool is_shown[EVAL_REPORT_DATA_UNITS] = {false};
   begin_section(to, "Scores", "<p>Each score with its 95&#160;% interval and the method that gave it: Wilson's for shares, a "
                               "bootstrap for perplexities, MOVER for means of tasks. The bar is the interval, the dot the score.</p>");
   begin_table(to, "task|#items|metric|#score|#95&#160;% interval|-<span class=\"scale\"><span>0</span><span>50</span><span>100&#160;%"
                   "</span></span>");
   for (size_t i = 0; i < json_array_size(groups) && i < GROUPS_MOST; i++) {
     const char *name = eval_report_data_text(json_array_get(groups, i), "name");
-    if (name) put_score_rows(to, name, json_array_get(groups, i), "group");
+    if (!name) continue;
+    put_score_rows(to, name, json_array_get(groups, i), "group");
+    put_members(to, d, name, is_shown);
   }
-  for (uint32_t i = 0; i < d->unit_count; i++)
-    if (d->units[i].scores) put_score_rows(to, d->units[i].name, d->units[i].scores, d->units[i].is_subset ? "sub" : "task");
+  put_members(to, d, NULL, is_shown);
   fputs("</tbody></table>\n", to);
   if (d->units_left_out) fprintf(to, "<p class=\"soft\">%" PRIu64 " more tasks or subsets are not shown.</p>\n", d->units_left_out);
   if (d->strangers)
@@ -337,16 +403,21 @@ static void put_plans(FILE *to, const eval_report_data *d) {
 
 /* === Items, files and proof ================================================================================================= */
 
+static void put_list(FILE *to, const eval_report_data *d, const eval_report_list *list, const char *title, const char *what) {
+  if (list->count == 0) return;
+  fprintf(to, "<h3>%s</h3>\n", title);
+  eval_report_items_table(to, d, list, what, false);
+}
+
 static void put_items(FILE *to, const eval_report_data *d) {
-  if (d->fragile.count + d->wrong.count + d->failed.count == 0) return;
-  begin_section(to, "Items", "<p>Where the closest decision of an answer fell, and by how much. Invisible characters are shown by "
-                             "name.</p>");
-  if (d->failed.count) fputs("<h3 style=\"margin-top:0\">Not computed to the end</h3>\n", to);
-  eval_report_items_table(to, d, &d->failed, "items that failed", false);
-  if (d->fragile.count) fputs("<h3 style=\"margin-top:0\">Smallest margins</h3>\n", to);
-  eval_report_items_table(to, d, &d->fragile, "items, the most fragile first", false);
-  if (d->wrong.count) fputs("<h3>Wrong answers</h3>\n", to);
-  eval_report_items_table(to, d, &d->wrong, "wrong answers, in order of the items", false);
+  if (d->fragile.count + d->wrong.count + d->failed.count + d->skipped.count == 0) return;
+  begin_section(to, "Items",
+                "<p>What was asked and answered, the wrong ones first; where the closest decision of an answer fell, and by how "
+                             "much. Invisible characters are shown by name.</p>");
+  put_list(to, d, &d->wrong, "Wrong answers", "wrong answers, in order of the items");
+  put_list(to, d, &d->failed, "Not computed to the end", "items that failed");
+  put_list(to, d, &d->skipped, "Too long", "items that were skipped");
+  put_list(to, d, &d->fragile, "Smallest margins", "items, the most fragile first");
   end_section(to);
 }
 
@@ -407,8 +478,8 @@ status eval_report_put(FILE *to, const json_t *manifest, const json_t *results) 
   eval_report_data *d;
   TRY(eval_report_data_gather(manifest, results, &d));
   put_head(to, d);
-  put_proof(to, d);
   put_scores(to, d);
+  put_proof(to, d);
   put_risk(to, d);
   put_plans(to, d);
   put_items(to, d);

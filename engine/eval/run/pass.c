@@ -57,9 +57,38 @@ static status name_item(status result, const eval_run_task *task, uint32_t index
   return result;
 }
 
-/* Encodes every item before the first step, so that a bad item costs nothing. */
+/* Names on stderr an item that is too long, and what becomes of it. */
+static void tell_long(const eval_pass *self, const eval_run_task *task, uint32_t index, const char *what) {
+  char name[EVAL_PASS_NAME_BYTES];
+  eval_pass_name(task, index, 0, 1, name);
+  fputs("verbatim: ", stderr);
+  cli_output_plain(stderr, name);
+  fprintf(stderr, ": too long for sequences of %" PRIu32 " tokens: %s\n", self->max_len, what);
+}
+
+/* An item that is too long is counted, so that all of them are named; any other error ends the start. */
+static status encode_item(eval_pass *self, const eval_run_task *task, uint32_t index, uint32_t *refused) {
+  eval_request *request = &self->requests[task->first + index];
+  const item_params *params = eval_tasks_params(task);
+  char what[64];
+  TRY(name_item(eval_request_encode(&task->task, &task->items.list[index], params, self->tokenizer, self->chat, request), task, index));
+  status result = eval_request_fit(&task->task, request, params, self->tokenizer, self->max_len);
+  if (result == ERR_LIMIT) {
+    tell_long(self, task, index, fail_text());
+    fail_clear();
+    ++*refused;
+    return OK;
+  }
+  snprintf(what, sizeof what, "%" PRIu32 " tokens cut from its left", request->dropped);
+  if (!self->engine.quiet && (request->is_skipped || request->dropped)) tell_long(self, task, index,
+                                                                                  request->is_skipped ? "skipped" : what);
+  return name_item(result, task, index);
+}
+
+/* Encodes every item before the weights are read, so that a bad item costs nothing. */
 static status encode_all(eval_pass *self) {
   const eval_tasks *tasks = self->tasks;
+  uint32_t refused = 0;
   self->requests = calloc(tasks->item_count, sizeof *self->requests);
   self->scores = calloc(tasks->count, sizeof *self->scores);
   if (!self->requests || !self->scores) return FAIL(ERR_LIMIT, "items: no memory");
@@ -69,20 +98,19 @@ static status encode_all(eval_pass *self) {
     self->scores[t].task = &task->task;
     if (!(self->scores[t].samples = calloc(task->items.count, sizeof *self->scores[t].samples))) return FAIL(ERR_LIMIT, "items: no memory");
     if (params && params->stop_text_count) self->engine.config.text = true;
-    for (uint32_t i = 0; i < task->items.count; i++)
-      TRY(name_item(eval_request_encode(&task->task, &task->items.list[i], params, self->tokenizer, self->chat,
-                                    &self->requests[task->first + i]), task, i));
+    for (uint32_t i = 0; i < task->items.count; i++) TRY(encode_item(self, task, i, &refused));
   }
-  return OK;
+  if (refused == 0) return OK;
+  return FAIL(ERR_LIMIT,
+              "%" PRIu32 " items are too long; hint: a plan with a larger max-model-len, or `too_long: skip` or truncate-left in "
+              "the task", refused);
 }
 
-static status check_all(const eval_pass *self) {
-  for (uint64_t at = 0; at < self->tasks->item_count; at++) {
-    uint32_t index;
-    const eval_run_task *task = eval_tasks_find(self->tasks, at, &index);
-    TRY(name_item(eval_request_check(&task->task, &self->requests[at], eval_tasks_params(task), self->engine.info.max_len), task, index));
-  }
-  return OK;
+/* The items were made to fit max_len, which is that of another plan in a pass under other numerics. */
+static status check_room(const eval_pass *self) {
+  if (self->engine.info.max_len >= self->max_len) return OK;
+  return FAIL(ERR_LIMIT, "the plan's max-model-len is %" PRIu32 ", expected at least the first plan's, %" PRIu32, self->engine.info.max_len,
+              self->max_len);
 }
 
 status eval_pass_open(eval_pass *self, const eval_tasks *tasks, const tokenizer *t, const chat *c) {
@@ -92,7 +120,7 @@ status eval_pass_open(eval_pass *self, const eval_tasks *tasks, const tokenizer 
   TRY(encode_all(self));
   hold_signals(self);
   TRY(cli_engine_open(&self->engine));
-  return check_all(self);
+  return check_room(self);
 }
 
 /* === Continuing an earlier pass ============================================================================================= */
@@ -222,7 +250,7 @@ static void note_failure(eval_pass *self, const eval_run_task *task, uint32_t in
 /* The item's progress comes last: the item is complete when its line is there. */
 static status write_item(eval_pass *self, const eval_run_task *task, uint32_t index, eval_request *request) {
   const eval_results_item from = {.task = &task->task, .item = &task->items.list[index], .request = request, .judge = task->judge,
-                                  .tokenizer = self->tokenizer, .index = index};
+                                  .tokenizer = self->tokenizer, .index = index, .without_text = self->without_text};
   json_t *line = NULL;
   char *text = NULL;
   size_t bytes = 0;

@@ -23,6 +23,8 @@ typedef struct eval_pass { /* zeroed: closed */
   const tokenizer *tokenizer;
   const chat *chat;
   const char *what;            /* for the progress line: "items" */
+  uint32_t max_len;            /* most tokens of a sequence: what is longer is too long */
+  bool without_text;           /* of the results */
   const char *recorded_path;   /* receipt of the same evaluation, or NULL */
   eval_recorded recorded;
   eval_request *requests;              /* [item_count] */
@@ -40,8 +42,8 @@ typedef struct eval_pass { /* zeroed: closed */
   sigset_t signals;            /* the signal mask before, while is_holding */
 } eval_pass;
 
-/* Opens the engine with the caller's options and encodes every item. Writes nothing. From here until the close, SIGINT and SIGTERM are
- * deferred to the next step. */
+/* Encodes every item, and opens the engine with the caller's options. Writes nothing. From here until the close, SIGINT and SIGTERM are
+ * deferred to the next step. ERR_LIMIT: items are too long, which stderr names, before any weight is read. */
 status eval_pass_open(eval_pass *self, const eval_tasks *tasks, const tokenizer *t, const chat *c);
 
 /* Runs all requests. Files: <folder>/<name>.jsonl, <folder>/<name>.progress and <folder>/<receipt_name>. is_interrupted: SIGINT or SIGTERM

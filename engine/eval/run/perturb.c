@@ -25,6 +25,7 @@ status eval_perturb_read(const char *path, eval_perturb_ids *out) {
   memcpy(out->numerics_id, view.header->numerics_id, DIGEST_BYTES);
   memcpy(out->config_digest, view.header->config_digest, DIGEST_BYTES);
   memcpy(out->plan_digest, view.header->digest, DIGEST_BYTES);
+  out->max_len = view.header->limits.max_len;
   plan_close(&view);
   return OK;
 }

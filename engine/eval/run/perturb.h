@@ -11,9 +11,10 @@
 
 typedef struct eval_perturb_ids {
   uint8_t numerics_id[DIGEST_BYTES], config_digest[DIGEST_BYTES], plan_digest[DIGEST_BYTES];
+  uint32_t max_len;
 } eval_perturb_ids;
 
-/* Reads the ids of a plan file. */
+/* Reads the ids of a plan file, and the most tokens of a sequence. */
 status eval_perturb_read(const char *path, eval_perturb_ids *out);
 
 /* Whether the word is KEY=VALUE with one of these keys: chunk-tokens, group-chunks, parity, latent-norm-eps, kv-cache-dtype,

@@ -40,6 +40,7 @@ typedef struct keeper { /* what one run uses and leaves */
   other others[EVAL_RUN_PERTURB_MAX];
   json_t *setup, *facts, *outcome; /* facts: "run" of the manifest */
   uint64_t requests, tokens;
+  uint32_t max_len;                /* of the plan: what is longer is too long */
   double seconds;
   digest written;                  /* of the first pass's lines of results */
   bool is_finished;                /* the folder had a finished run, whose manifest is run->manifest */
@@ -195,6 +196,7 @@ static status find_others(keeper *k) {
   const eval_run *run = k->run;
   eval_perturb_ids first;
   TRY(eval_perturb_read(run->engine.plan_path, &first));
+  k->max_len = first.max_len;
   for (uint32_t i = 0; i < run->perturb_count; i++) {
     other *o = &k->others[i];
     const char *word = run->perturb[i];
@@ -220,7 +222,8 @@ static status find_others(keeper *k) {
 
 static status make_setup(keeper *k, const verbatim_info *info) {
   digest vocabulary = tokenizer_digest(k->tokenizer);
-  eval_manifest_model model = {info->numerics_id, info->config_digest, info->weights_digest, vocabulary.bytes, NULL, NULL};
+  eval_manifest_model model = {info->numerics_id, info->config_digest, info->weights_digest, vocabulary.bytes, NULL, NULL, k->max_len,
+                               k->run->without_text};
   for (uint32_t i = 0; i < k->run->tasks.count; i++) {
     if (!k->run->tasks.list[i].task.chat) continue;
     model.chat_name = chat_name(k->chat);
@@ -285,7 +288,7 @@ static void count_pass(keeper *k, const eval_pass *pass) {
 }
 
 static void begin_pass(keeper *k, eval_pass *pass, const char *what) {
-  *pass = (eval_pass){.engine = k->run->engine, .what = what};
+  *pass = (eval_pass){.engine = k->run->engine, .what = what, .max_len = k->max_len, .without_text = k->run->without_text};
 }
 
 static status first_pass(keeper *k, eval_pass *pass) {
@@ -636,12 +639,24 @@ static void print_metrics(FILE *to, const json_t *row, const char *indent, bool 
   }
 }
 
+/* What happened to items and answers, if anything did. */
+static void print_counts(FILE *to, const json_t *row) {
+  static const char *const what[][2] = {{"failed", "items not computed to their end"}, {"skipped", "items too long, skipped"},
+                                        {"shortened", "prompts too long, cut from the left"}, {"cut", "answers cut at max_tokens"},
+                                        {"unended", "answers whose thought did not end"}};
+  for (size_t i = 0; i < ARRAY_LEN(what); i++) {
+    json_int_t count = json_integer_value(json_object_get(row, what[i][0]));
+    if (count) fprintf(to, "%-36s %8s  %" JSON_INTEGER_FORMAT " %s\n", "", "", count, what[i][1]);
+  }
+}
+
 static void print_scores(const json_t *scores, FILE *to) {
   const json_t *tasks = json_object_get(scores, "tasks"), *groups = json_object_get(scores, "groups");
   fprintf(to, "%-36s %8s  %-17s %10s     %s  %s\n", "task", "items", "metric", "value", "stderr", "[95 % interval]");
   for (size_t i = 0; i < json_array_size(tasks); i++) {
     const json_t *task = json_array_get(tasks, i), *subsets = json_object_get(task, "subsets");
     print_metrics(to, task, "", false);
+    print_counts(to, task);
     print_risk(to, task);
     for (size_t s = 0; s < json_array_size(subsets); s++) print_metrics(to, json_array_get(subsets, s), "  ", false);
   }

@@ -15,6 +15,7 @@ typedef struct eval_run { /* zeroed: closed; the caller sets the upper fields */
   cli_engine engine;          /* options: used to open the engine of every pass */
   const char *folder;
   bool resume;
+  bool without_text;          /* neither results nor manifest hold texts of items */
   const char *perturb[EVAL_RUN_PERTURB_MAX]; /* [perturb_count]: plan files, or KEY=VALUE */
   uint32_t perturb_count;
   eval_tasks tasks;

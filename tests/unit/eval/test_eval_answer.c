@@ -12,20 +12,21 @@ static bool judge(const char *lines, const char *text, const char *answer, char 
   char yaml[1024];
   eval_task task;
   eval_answer *self = NULL;
-  json_t *found = NULL, *expected = json_loads(answer, JSON_DECODE_ANY, NULL);
-  bool correct = false;
+  eval_answer_verdict found = {.extracted = NULL};
+  json_t *expected = json_loads(answer, JSON_DECODE_ANY, NULL);
   snprintf(yaml, sizeof yaml, "name: a\nkind: generate\nitems: i\n%s", lines);
   if (eval_task_parse(yaml, strlen(yaml), &task) != OK || eval_answer_open(&self, &task) != OK) fail_msg("%s: %s", lines, fail_text());
   assert_non_null(expected);
-  if (eval_answer_judge(self, text, strlen(text), expected, &found, &correct) != OK) fail_msg("%s: %s", lines, fail_text());
-  char *dumped = json_dumps(found, JSON_ENCODE_ANY);
+  if (eval_answer_judge(self, text, strlen(text), expected, &found) != OK) fail_msg("%s: %s", lines, fail_text());
+  char *dumped = json_dumps(found.extracted, JSON_ENCODE_ANY);
   snprintf(extracted, 128, "%s", dumped);
   free(dumped);
-  json_decref(found);
+  json_decref(found.extracted);
   json_decref(expected);
   eval_answer_close(self);
   eval_task_close(&task);
-  return correct;
+  assert_true(!found.is_unended || (json_is_null(found.extracted) && !found.is_correct));
+  return found.is_correct;
 }
 
 static void judged(void **state) {
@@ -37,6 +38,12 @@ static void judged(void **state) {
     {"", "aBC", "\"Abc\"", "\"aBC\"", false}, {"normalize: [strip, collapse]\n", " a \n\t b ", "\"a b\"", "\" a \\n\\t b \"", true},
     {"normalize: [collapse]\n", "a  b", "\"a   b\"", "\"a  b\"", true},
     {"normalize: [lower]\n", "\xc3\x84", "\"\xc3\xa4\"", "\"\xc3\x84\"", false},
+    {"think_end: '</t>'\n", "7</t> 42", "\"42\"", "\" 42\"", true}, {"think_end: '</t>'\n", "42", "\"42\"", "null", false},
+    {"think_end: '</t>'\n", "1</t>2</t>42", "\"42\"", "\"42\"", true}, {"think_end: '</t>'\n", "42</t>", "\"42\"", "\"\"", false},
+    {"think_end: aa\n", "42aaa7", "7", "\"7\"", true}, {"think_end: 'a rather long end'\n", "long end", "7", "null", false},
+    {"think_end: '</t>'\nmatch: number\n", "it is 42</t>so 7 it is", "7", "\"7\"", true},
+    {"think_end: '</t>'\nmatch: number\n", "it is 42</t>none", "42", "null", false},
+    {"extract: 'is (\\d+)'\nthink_end: '</t>'\n", "is 7</t>is 8", "\"8\"", "\"8\"", true},
     {"extract: 'is (\\d+)'\n", "it is 7, is 8", "\"7\"", "\"7\"", true}, {"extract: 'is (\\d+)'\n", "no", "\"\"", "null", false},
     {"extract: '\\d+'\n", "ab12", "\"12\"", "\"12\"", true}, {"extract: 'a(x)?b'\n", "ab", "\"\"", "null", false},
     {"extract: '^(a+)+$'\n", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", "\"a\"", "null", false}, /* stopped by the bound on steps */

@@ -13,7 +13,7 @@ static json_t *setup_of(bool embedded) {
   eval_task task;
   json_t *setup = NULL, *perturbed = json_array();
   assert_int_equal(eval_task_parse(TASK, strlen(TASK), &task), OK);
-  const eval_manifest_model m = {IDS[0], IDS[1], IDS[2], IDS[3], "plain", "00000000000000000000000000000003"};
+  const eval_manifest_model m = {IDS[0], IDS[1], IDS[2], IDS[3], "plain", "00000000000000000000000000000003", 64, false};
   const eval_manifest_task one = {.task = &task, .count = 1,
                                   .file = {"t.yaml", TASK, sizeof TASK - 1, digest_of(TASK, sizeof TASK - 1)},
                                   .items = {"i.jsonl", embedded ? ITEMS : NULL, sizeof ITEMS - 1, digest_of(ITEMS, sizeof ITEMS - 1)}};

@@ -9,6 +9,8 @@
 static const eval_task TASKS[] = {{.kind = EVAL_GENERATE}, {.kind = EVAL_CHOICE}, {.kind = EVAL_PERPLEXITY}};
 
 /* A task of one item whose requests were "scored": logprobs of the choices' single tokens. */
+static bool without_text; /* of the lines below */
+
 static json_t *choice_line(const float *logprobs, uint32_t count, enum verbatim_finish finish) {
   static const char yaml[] = "name: t\nkind: choice\nitems: i\nsubsets: s\n";
   static const char line[] = "{\"id\":\"x\",\"prompt\":\"p\",\"s\":\"u\",\"choices\":[\"a\",\" bcd\",\"ef\"],\"answer\":1}";
@@ -25,7 +27,8 @@ static json_t *choice_line(const float *logprobs, uint32_t count, enum verbatim_
   }
   requests[2].finish = finish;
   const eval_request request = {.requests = requests, .request_count = count};
-  const eval_results_item from = {.task = &task, .item = &made_items.list[0], .request = &request, .index = 0};
+  const eval_results_item from = {.task = &task, .item = &made_items.list[0], .request = &request,
+                                  .without_text = without_text};
   if (eval_results_make(&from, &made) != OK) fail_msg("%s", fail_text());
   eval_items_close(&made_items);
   eval_task_close(&task);
@@ -75,6 +78,41 @@ static void failures(void **state) {
   json_decref(line);
 }
 
+/* What a line says of an item's texts: the end of a long prompt from a whole character on, or nothing at all. */
+static void texts(void **state) {
+  (void)state;
+  json_t *line = choice_line((const float[]){-1, -1.5f, -4}, 3, VERBATIM_LENGTH);
+  assert_string_equal(json_string_value(json_object_get(line, "prompt")), "p");
+  assert_int_equal(json_integer_value(json_object_get(line, "prompt_bytes")), 1);
+  without_text = true;
+  json_t *bare = choice_line((const float[]){-1, -1.5f, -4}, 3, VERBATIM_LENGTH);
+  without_text = false;
+  assert_true(!json_object_get(bare, "prompt") && !json_object_get(bare, "prompt_bytes"));
+  assert_null(json_object_get(json_array_get(json_object_get(bare, "choices"), 0), "text"));
+  assert_true(json_equal(json_object_get(bare, "best"), json_object_get(line, "best")));
+  assert_true(json_equal(json_object_get(bare, "prompt_digest"), json_object_get(line, "prompt_digest")));
+  json_decref(line);
+  json_decref(bare);
+  eval_task task = {.kind = EVAL_GENERATE, .name = "t"};
+  for (size_t more = 0; more < 3; more++) { /* an e with an accent, 2 bytes, across the bound or not */
+    char prompt[EVAL_RESULTS_PROMPT_BYTES_MAX + 4];
+    size_t count = EVAL_RESULTS_PROMPT_BYTES_MAX + more;
+    memset(prompt, 'x', count);
+    memcpy(prompt, "\xc3\xa9", 2);
+    eval_item one = {.id = (char[]){"i"}, .prompt = {prompt, count, count + 1}};
+    const eval_request skipped = {.is_skipped = true};
+    const eval_results_item from = {.task = &task, .item = &one, .request = &skipped};
+    assert_int_equal(eval_results_make(&from, &line), OK);
+    assert_int_equal(json_string_length(json_object_get(line, "prompt")), more == 1 ? count - 2 : count - more);
+    assert_int_equal(json_integer_value(json_object_get(line, "prompt_bytes")), count);
+    eval_score score = {.task = &task};
+    eval_sample sample;
+    assert_int_equal(eval_results_sample(line, &score, &sample), OK);
+    assert_true(sample.is_skipped && sample.is_left_out && !sample.is_judged && !sample.is_failed);
+    json_decref(line);
+  }
+}
+
 static void samples(void **state) {
   (void)state;
   static const struct { const char *line; eval_kind kind; const char *words; double over, under; } cases[] = {
@@ -91,6 +129,7 @@ static void samples(void **state) {
     {"{\"correct\":true,\"margin\":{\"logprob\":1,\"probability\":0.5,\"ulpS\":2,\"at\":0}}", EVAL_GENERATE, "margin", 0, 0},
     {"{\"logprob\":3.5,\"token_count\":2,\"words\":1,\"bytes\":9}", EVAL_PERPLEXITY, "logprob", 0, 0},
     {"{\"logprob\":-3.5,\"token_count\":2,\"words\":1,\"bytes\":9000000000000000000}", EVAL_PERPLEXITY, "bytes", 0, 0},
+    {"{\"skipped\":\"too_long\"}", EVAL_GENERATE, NULL, 0, 1}, {"{\"skipped\":true}", EVAL_GENERATE, "skipped", 0, 0},
     {"{\"logprob\":\"x\",\"token_count\":2,\"words\":1,\"bytes\":9}", EVAL_PERPLEXITY, "logprob", 0, 0}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     json_t *line = json_loads(cases[i].line, 0, NULL);
@@ -100,14 +139,32 @@ static void samples(void **state) {
     status result = eval_results_sample(line, &score, &sample);
     if (cases[i].words) assert_true(result == ERR_FORMAT && strstr(fail_text(), cases[i].words));
     else assert_true(result == OK && sample.over[0] == cases[i].over && sample.under[0] == cases[i].under);
-    if (!cases[i].words) assert_true(sample.is_judged == (cases[i].kind != EVAL_PERPLEXITY));
+    if (!cases[i].words) assert_true(sample.is_judged == (cases[i].kind != EVAL_PERPLEXITY && !sample.is_skipped));
     if (!cases[i].words) assert_true(sample.is_right == (sample.over[0] == 1)); /* the values that flip risk counts */
     json_decref(line);
     eval_metric_drop(&score.subsets);
   }
 }
 
+/* Answers that were cut, and thoughts without an end, in a line and in its samples. */
+static void ends(void **state) {
+  (void)state;
+  static const struct { const char *line; uint32_t cut, unended, answers; } cases[] = {
+    {"{\"correct\":true,\"finish\":\"stop\"}", 0, 0, 1}, {"{\"correct\":true,\"finish\":\"length\",\"unended\":true}", 1, 1, 1},
+    {"{\"correct\":true,\"finish\":\"length\",\"share\":0.5,\"samples\":[{\"finish\":\"length\"},{\"finish\":\"stop\"},"
+     "{\"finish\":\"length\",\"unended\":true}]}", 2, 1, 3}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    json_t *line = json_loads(cases[i].line, 0, NULL);
+    eval_score score = {.task = &TASKS[EVAL_GENERATE]};
+    eval_sample sample;
+    assert_int_equal(eval_results_sample(line, &score, &sample), OK);
+    assert_true(sample.cut == cases[i].cut && sample.unended == cases[i].unended && sample.answers == cases[i].answers);
+    json_decref(line);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(choices), cmocka_unit_test(failures), cmocka_unit_test(samples)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(choices), cmocka_unit_test(failures), cmocka_unit_test(texts),
+                                     cmocka_unit_test(ends), cmocka_unit_test(samples)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,7 @@ static void defaults(void **state) {
   assert_string_equal(t.prompt, "{{prompt}}");
   assert_string_equal(t.answer_field, "answer");
   assert_int_equal(json_object_size(t.generation), 0);
+  assert_true(!t.think_end && t.too_long == EVAL_TOO_LONG_REFUSE);
   eval_task_close(&t);
   must("{\"name\": \"a\", \"kind\": \"perplexity\", \"items\": \"i\"}", &t); /* JSON is YAML */
   assert_true(t.kind == EVAL_PERPLEXITY && t.window == EVAL_TASK_WINDOW && !t.prompt);
@@ -54,7 +55,9 @@ static void everything(void **state) {
   assert_true(json_array_size(t.choices) == 2 && json_object_size(t.where) == 3);
   eval_task_close(&t);
   must("name: a\nkind: generate\nitems: i\nmatch: number\ntolerance: 0.5\nextract: '(\\d+)'\nnormalize: [lower, collapse]\n"
-       "generation: {max_tokens: 3, stop: ['\\n']}\nanswer: '{{ x }}'\n", &t);
+       "generation: {max_tokens: 3, stop: ['\\n']}\nanswer: '{{ x }}'\nthink_end: </think>\ntoo_long: truncate-left\n", &t);
+  assert_string_equal(t.think_end, "</think>");
+  assert_int_equal(t.too_long, EVAL_TOO_LONG_TRUNCATE_LEFT);
   assert_true(t.match == EVAL_MATCH_NUMBER && t.tolerance == 0.5 && !t.strip && t.lower && t.collapse);
   assert_string_equal(t.answer_field, "x");
   eval_task_close(&t);
@@ -80,7 +83,9 @@ static void refused(void **state) {
     {"name: \"a\\tb\"\nkind: generate\nitems: i", "control characters"},
     {"name: a\nkind: choice\nitems: i\nchoices: [a]", "2 to 1024"}, {"name: a\nkind: perplexity\nitems: i\nwindow: 1", "window"},
     {G "generation: [1]", "keys and values"}, {G "where: {a: {b: {c: {d: {e: {f: {g: {h: {i: 1}}}}}}}}}", "levels"},
-    {G "limit: 1e999", "1e999"}};
+    {G "limit: 1e999", "1e999"}, {G "too_long: cut", "too_long: expected refuse, skip or truncate-left, found \"cut\""},
+    {G "too_long: truncate-left\nchat: true", "chat template"}, {G "think_end: ''", "think_end: expected"},
+    {"name: a\nkind: perplexity\nitems: i\ntoo_long: skip", "does not apply"}, {G "cluster: 3", "in quotes"}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     eval_task t, untouched;
     memset(&t, 0x5a, sizeof t);

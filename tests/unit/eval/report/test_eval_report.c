@@ -125,7 +125,7 @@ static void a_page_says_what_was_run(void **state) {
   (void)state;
   json_t *manifest = manifest_of("gen", "pick", "texts"), *results = lines();
   char *text = page_text(manifest, results);
-  assert_says(text, "both · Verbatim evaluation");
+  assert_says(text, "both · it · Verbatim evaluation");
   assert_says(text, "7 items in 3 tasks , computed on CPU, 2 threads , finished 2026-01-31T23:59:59Z");
   assert_says(text, "manifest 00ff00ff00ff00ff00ff00ff00ff00ff receipt r-digest results l-digest");
   assert_says(text, "numerics id 0123456789abcdef0123456789abcdef weights w-digest");
@@ -173,14 +173,60 @@ static void a_page_says_what_hangs_on_what(void **state) {
   assert_says(text, "gen 66.7 % 66.7 % 0.0 2 of 3 1 1");
   assert_says(text, "easy 50.0 % 100 % +50.0 1 of 2 0 1");
   assert_says(text, "4 items, the most fragile first");
-  assert_says(text, "g1 gen 7 7 right 0, a tie 0.0000 token 2");
+  assert_says(text, "g1 gen – 7 7 right 0, a tie 0.0000 token 2");
   assert_says(text, "1 items that failed");
   assert_says(text, "3 wrong answers, in order of the items");
-  *strstr(text, "Wrong answers") = 0; /* of the table before it */
-  const char *first = strstr(text, "g1 gen 7 7 right 0, a tie");
-  const char *second = strstr(first, "g0 gen / easy 41 in: it is 41 42 wrong 1.50 0.2500 token 3");
+  const char *first = strstr(strstr(text, "Smallest margins"), "g1 gen – 7 7 right 0, a tie");
+  const char *second = strstr(first, "g0 gen / easy – 41 in: it is 41 42 wrong 1.50 0.2500 token 3");
   assert_non_null(second);
-  assert_non_null(strstr(second, "7 pick no choice 1 aye choice 0 wrong 2.00 2.00 choice 0"));
+  assert_non_null(strstr(second, "7 pick – no choice 1 aye choice 0 wrong 2.00 2.00 choice 0"));
+  free(text);
+  json_decref(manifest);
+  json_decref(results);
+}
+
+static const char *after(const char *text, const char *wanted) {
+  const char *found = strstr(text, wanted);
+  if (!found) fail_msg("expected \"%s\" in \"%.300s\"", wanted, text);
+  return found + strlen(wanted);
+}
+
+/* Prompts by their ends; what was cut or left out; wrong answers first; tasks below their group; digests behind the scores. */
+static void a_page_can_be_read(void **state) {
+  (void)state;
+  json_t *manifest = manifest_of("gen", "pick", "texts"), *results = lines();
+  json_t *line = json_array_get(results, 0);
+  json_t *scored = json_object_get(json_object_get(json_object_get(manifest, "outcome"), "scores"), "tasks");
+  char prompt[602] = "";
+  for (size_t i = 0; i < 600; i += 3) memcpy(prompt + i, "a\xc3\xa9", 3); /* 400 characters, 600 bytes */
+  prompt[600] = 'z';
+  json_object_set_new(line, "prompt", json_string(prompt));
+  json_object_set_new(line, "prompt_bytes", json_integer(1601));
+  json_object_set_new(line, "finish", json_string("length"));
+  json_object_set_new(line, "dropped", json_integer(7));
+  json_object_set_new(line, "unended", json_true());
+  json_array_append_new(results, object("{\"task\":\"gen\",\"id\":\"g9\",\"prompt\":\"so?\",\"prompt_bytes\":3,\"skipped\":\"too_long\"}"));
+  json_object_set_new(json_array_get(scored, 2), "group", json_string("both"));
+  json_object_set_new(json_array_get(scored, 2), "cut", json_integer(3));
+  json_object_set_new(json_array_get(scored, 2), "unended", json_integer(2));
+  json_object_set_new(json_array_get(scored, 2), "skipped", json_integer(1));
+  char *text = page_text(manifest, results);
+  assert_says(text, "answers cut at max_tokens 3 2 thoughts did not end");
+  const char *at = after(text, "both acc 50.0 %");
+  at = after(at, "texts 1 too long, skipped 3 cut at max_tokens 2 thoughts did not end 4 token_perplexity");
+  at = after(at, "gen 4 acc");
+  at = after(at, "manifest 00ff");
+  at = after(at, "Wrong answers");
+  at = after(at, "g0 gen / easy (1001 bytes before) …\u00e9a");
+  at = after(at, "a\u00e9z 41 in: it is 41 42 wrong cut at max_tokens thought did not end 7 tokens cut from the left 1.50");
+  at = after(at, "Not computed to the end");
+  at = after(at, "1 items that were skipped");
+  at = after(at, "g9 gen so? –");
+  after(at, "Smallest margins");
+  free(text);
+  json_object_set_new(json_object_get(manifest, "run"), "model", json_string("..")); /* no name to show */
+  text = page_text(manifest, results);
+  assert_says(text, "both · Verbatim evaluation");
   free(text);
   json_decref(manifest);
   json_decref(results);
@@ -479,8 +525,8 @@ static void a_place_that_cannot_be_written_is_told(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_page_says_what_was_run), cmocka_unit_test(a_page_says_what_hangs_on_what), cmocka_unit_test(texts_stay_texts),
-    cmocka_unit_test(a_page_forbids_itself_the_network),
+    cmocka_unit_test(a_page_says_what_was_run), cmocka_unit_test(a_page_says_what_hangs_on_what), cmocka_unit_test(a_page_can_be_read),
+    cmocka_unit_test(texts_stay_texts), cmocka_unit_test(a_page_forbids_itself_the_network),
     cmocka_unit_test(every_byte_has_its_letters), cmocka_unit_test(a_command_is_what_a_shell_takes),
     cmocka_unit_test(the_bytes_are_the_same_each_time), cmocka_unit_test(whatever_is_missing_is_not_shown),
     cmocka_unit_test(nothing_makes_a_page), cmocka_unit_test(a_large_run_is_a_small_page), cmocka_unit_test(many_tasks_are_cut_short),
