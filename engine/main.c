@@ -29,6 +29,7 @@ static const command USE[] = {
 static const command PROVE[] = {
   {"verify", "replay the requests of a receipt, and compare", cli_verify},
   {"replay", "repeat an evaluation from its manifest, and compare", cli_replay},
+  {"rescore", "score the saved answers of an evaluation again, without a model", cli_rescore},
   {"compare", "two evaluations of the same items: differences, intervals, flips", cli_compare},
   {"diff", "the first difference between two receipts or traces", cli_diff},
   {"audit", "recompute recorded rows of a trace on the CPU, op by op, and compare", cli_audit},

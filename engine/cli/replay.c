@@ -82,7 +82,9 @@ static status take_hints(replay *self) {
   const json_t *facts = json_object_get(self->saved.manifest, "run"), *words = json_object_get(facts, "perturb");
   size_t others = json_array_size(json_object_get(json_object_get(self->saved.manifest, "setup"), "perturbed"));
   cli_engine *engine = &self->run.engine;
-  self->run.without_text = json_is_false(json_object_get(json_object_get(self->saved.manifest, "setup"), "with_text"));
+  const json_t *setup = json_object_get(self->saved.manifest, "setup");
+  self->run.without_text = json_is_false(json_object_get(setup, "with_text"));
+  self->run.rescored_from = json_object_get(setup, "rescored_from");
   if (!engine->plan_path && hint(facts, "plan")) {
     TRY(eval_paths_in(self->saved.folder, hint(facts, "plan"), self->plan));
     engine->plan_path = self->plan;

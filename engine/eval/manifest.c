@@ -32,7 +32,7 @@ static status file_json(const eval_manifest_file *file, bool with_text, json_t *
   return *out ? OK : no_memory();
 }
 
-static status task_json(const eval_manifest_task *from, const eval_manifest_model *model, json_t *list) {
+static status task_json(const eval_manifest_task *from, uint32_t max_len, bool without_text, json_t *list) {
   const eval_task *t = from->task;
   const struct { const char *key; const eval_manifest_file *file; } files[] = {
     {"file", &from->file}, {"items", &from->items}, {"shots", &from->shots}};
@@ -41,11 +41,11 @@ static status task_json(const eval_manifest_task *from, const eval_manifest_mode
   if (json_array_append_new(list, built) != 0) return no_memory();
   for (size_t i = 0; i < ARRAY_LEN(files); i++) {
     json_t *file = NULL;
-    TRY(file_json(files[i].file, i == 0 || !model->without_text, &file));
+    TRY(file_json(files[i].file, i == 0 || !without_text, &file));
     if (json_object_set_new(built, files[i].key, file) != 0) return no_memory();
   }
-  json_t *max_len = t->too_long == EVAL_TOO_LONG_REFUSE ? json_null() : json_integer(model->max_len);
-  if (json_object_set_new(built, "max_len", max_len) != 0) return no_memory();
+  json_t *most = t->too_long == EVAL_TOO_LONG_REFUSE ? json_null() : json_integer(max_len);
+  if (json_object_set_new(built, "max_len", most) != 0) return no_memory();
   if (json_object_set_new(built, "count", json_integer(from->count)) != 0) return no_memory();
   return json_object_set(built, "parameters", t->effective) == 0 ? OK : no_memory();
 }
@@ -62,7 +62,25 @@ status eval_manifest_setup(const eval_manifest_model *model, const eval_manifest
                            hex(model->tokenizer_digest), "chat_template", chat_json(model), "with_text", !model->without_text, "tasks",
                            list, "perturbed", perturbed);
   status result = built ? OK : no_memory();
-  for (uint32_t i = 0; result == OK && i < count; i++) result = task_json(&tasks[i], model, list);
+  for (uint32_t i = 0; result == OK && i < count; i++) result = task_json(&tasks[i], model->max_len, model->without_text, list);
+  if (result == OK) *out = built;
+  else json_decref(built);
+  return result;
+}
+
+status eval_manifest_rescored(const json_t *manifest, const eval_manifest_task *tasks, uint32_t count, json_t **out) {
+  const json_t *old = json_object_get(manifest, "setup"), *outcome = json_object_get(manifest, "outcome");
+  json_t *list = json_array(), *built = json_copy((json_t *)(uintptr_t)old);
+  json_t *changed = json_pack("{s:o, s:[], s:{s:O, s:O}}", "tasks", list, "perturbed", "rescored_from", "manifest_digest",
+                             json_object_get(manifest, "manifest_digest"), "results_digest", json_object_get(outcome, "results_digest"));
+  bool without_text = json_is_false(json_object_get(old, "with_text"));
+  status result = built && changed ? OK : no_memory();
+  for (uint32_t i = 0; result == OK && i < count; i++) {
+    const json_t *max_len = json_object_get(json_array_get(json_object_get(old, "tasks"), i), "max_len");
+    result = task_json(&tasks[i], (uint32_t)json_integer_value(max_len), without_text, list);
+  }
+  if (result == OK && json_object_update(built, changed) != 0) result = no_memory();
+  json_decref(changed);
   if (result == OK) *out = built;
   else json_decref(built);
   return result;
@@ -131,6 +149,8 @@ static status check_setup(const json_t *setup) {
   TRY(check_digests(setup, keys, ARRAY_LEN(keys)));
   if (!json_is_null(template) && !(json_is_string(json_object_get(template, "name")) && is_hex(json_object_get(template, "digest"))))
     return FAIL(ERR_FORMAT, "manifest: chat_template: expected name and digest, or null");
+  static const char *const rescored[] = {"manifest_digest", "results_digest"};
+  if (json_object_get(setup, "rescored_from")) TRY(check_digests(json_object_get(setup, "rescored_from"), rescored, ARRAY_LEN(rescored)));
   if (!json_is_boolean(json_object_get(setup, "with_text"))) return FAIL(ERR_FORMAT, "manifest: with_text: expected true or false");
   if (!json_is_array(tasks) || json_array_size(tasks) == 0 || json_array_size(tasks) > EVAL_MANIFEST_TASKS_MAX)
     return FAIL(ERR_FORMAT, "manifest: tasks: expected a list of 1 to %u", EVAL_MANIFEST_TASKS_MAX);

@@ -38,6 +38,10 @@ typedef struct eval_manifest_model { /* the digests have [DIGEST_BYTES] each */
 status eval_manifest_setup(const eval_manifest_model *model, const eval_manifest_task *tasks, uint32_t count, json_t *perturbed,
                            json_t **out);
 
+/* Builds the "setup" of results that were scored again: that of the manifest with these tasks in place of its own, as many, without other
+ * numerics, and with the digests of the manifest and of the results that were scored. */
+status eval_manifest_rescored(const json_t *manifest, const eval_manifest_task *tasks, uint32_t count, json_t **out);
+
 /* Builds the whole manifest; its parts keep their owners. outcome NULL: the run has not ended. */
 status eval_manifest_make(json_t *setup, json_t *outcome, json_t *run, json_t **out);
 

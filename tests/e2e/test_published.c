@@ -242,9 +242,53 @@ static void no_text(void **state) {
   expect(8, "with_text: false, true", "$E y tasks/secret.yaml tasks/choose2.yaml --perturb parity=fast-prefill --resume");
 }
 
+/* === Scored again =========================================================================================================== */
+
+/* With the same rule nothing changes; with another one the lines are those of an evaluation that had it from the start, byte for byte, and
+ * a replay of the new manifest confirms them. */
+static void rescores(void **state) {
+  (void)state;
+  static const char body[] = "kind: generate\nitems: ../firsts.jsonl\nsubsets: task\n";
+  char text[768];
+  must("python3 -c \"import json\n"
+       "for l in open('items.jsonl'):\n"
+       "  i = json.loads(l); print(json.dumps({**i, 'first': i['answer'][0].lower()}))\" > firsts.jsonl && mkdir -p new");
+  snprintf(text, sizeof text, "name: g\n%sgeneration: {max_tokens: 9}\n", body);
+  write_text("tasks/g.yaml", text);
+  snprintf(text, sizeof text, "name: s\n%sgeneration: {max_tokens: 9, n: 3, temperature: 2, seed: 4}\n", body);
+  write_text("tasks/s.yaml", text);
+  write_text("tasks/k.yaml", "name: k\nkind: choice\nitems: ../firsts.jsonl\nwhere: {task: compare}\nchoices: ['<', '>']\nanswer: '<'\n");
+  write_text("new/k.yaml", "name: k\nkind: choice\nitems: ../firsts.jsonl\nwhere: {task: compare}\nchoices: ['<', '>']\nanswer: '>'\n");
+  write_text("rule", "normalize: [strip, lower]\nextract: '^(.)'\ncluster: task\nanswer: '{{first}}'\nthink_end: '1'\n");
+  must("for t in g s; do cat tasks/$t.yaml rule > new/$t.yaml; done");
+  must("rm -rf x y z && $E x tasks/g.yaml tasks/s.yaml tasks/k.yaml > told 2>&1 && $E y new/g.yaml new/s.yaml new/k.yaml > told 2>&1");
+  must("$V rescore x/manifest.json > told && grep -q '^0 of ' told && grep -q ': holds$' told");
+  must("$V rescore x/results.jsonl --task new/g.yaml --task new/s.yaml --task new/k.yaml --output z > told && cmp y/results.jsonl "
+       "z/results.jsonl && ! cmp -s x/results.jsonl z/results.jsonl && grep -q ': new$' told && grep -q 'thought did not end' told && "
+       "test -s z/report.html");
+  must("python3 -c \"import json\n"
+       "x, y, z = [json.load(open(f + '/manifest.json')) for f in 'xyz']\n"
+       "assert z['setup']['rescored_from'] == {'manifest_digest': x['manifest_digest'], 'results_digest': x['outcome']['results_digest']}\n"
+       "assert z['outcome'] == y['outcome'] and z['setup'] == {**y['setup'], 'rescored_from': z['setup']['rescored_from']}\n"
+       "assert z['manifest_digest'] != y['manifest_digest']\"");
+  must("$V replay z/manifest.json $D | grep -q ^equal:");
+  expect(2, "it is there already", "$V rescore x/manifest.json --output z");
+  expect(2, "has no task \"other\"",
+         "sed 's/name: g/name: other/' new/g.yaml > new/o.yaml && $V rescore x/manifest.json --task new/o.yaml");
+  expect(8, "it asks for other answers: generation.max_tokens: 9, 8",
+         "sed 's/max_tokens: 9/max_tokens: 8/' tasks/g.yaml > new/o.yaml && $V rescore x/manifest.json --task new/o.yaml");
+  expect(8, "the prompt is another one", "echo \"prompt: '{{prompt}} '\" | cat tasks/g.yaml - > new/o.yaml && "
+         "$V rescore x/manifest.json --task new/o.yaml");
+  expect(8, "choices[1]: \">\", \"=\"",
+         "sed \"s/'<', '>'/'<', '='/\" tasks/k.yaml > new/o.yaml && $V rescore x/manifest.json --task new/o.yaml");
+  expect(8, "its digest is", "rm -rf y && cp -r x y && sed -i '3s/correct/corrEct/' y/results.jsonl && $V rescore y/manifest.json");
+  must("rm -rf y && $E y tasks/g.yaml --no-text > told 2>&1");
+  expect(2, "no texts to judge", "$V rescore y/manifest.json --tasks tasks");
+}
+
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(tells_intervals), cmocka_unit_test(compares), cmocka_unit_test(too_long),
-                                     cmocka_unit_test(thoughts), cmocka_unit_test(no_text)};
+                                     cmocka_unit_test(thoughts), cmocka_unit_test(no_text), cmocka_unit_test(rescores)};
   char path[E2E_PATH_MAX];
   e2e_begin(argc, argv);
   e2e_make_model(&model, "tests/oracle/small-v3.json", "max-num-seqs: 8\nmax-num-batched-tokens: 64\nmax-model-len: 512\nkv-pages: 48\n"

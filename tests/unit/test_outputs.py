@@ -41,6 +41,7 @@ COMMANDS = {
     "bench": ("plan --device cpu --quiet", ["--json", "--roofline"], ["plan"], ["--tax", "--cache-dir"]),
     "probe": ("plan -o profile-2", ["-o", "--json"], ["plan"], []),
     "calibrate": ("plan M --jsonl items " + CPU, ENGINE_OUTPUTS, ["plan", "items", *MODEL_FILES], ["--jsonl", "--cache-dir"]),
+    "rescore": ("old/manifest.json", [], ["old/manifest.json"], ["--task", "--tasks", "--output"]),
     "compare": ("old/manifest.json old/manifest.json", [], [], []),
     "diff": ("receipt receipt", [], [], []), "audit": ("trace plan M", [], [], []), "digest": ("plan M", [], [], []),
     "show": ("plan", [], [], []), "doctor": ("plan M", [], [], ["--config", "--cache-dir"]),

@@ -240,6 +240,7 @@ static status make_setup(keeper *k, const verbatim_info *info) {
   if (result == OK) result = eval_manifest_setup(&model, tasks, k->run->tasks.count, perturbed, &k->setup);
   free(tasks);
   json_decref(perturbed);
+  if (result == OK && k->run->rescored_from && json_object_set(k->setup, "rescored_from", k->run->rescored_from) != 0) result = no_memory();
   return result;
 }
 

@@ -176,16 +176,18 @@ static status add_recorded(eval_tasks *self, const json_t *manifest, uint32_t in
   return finish(self, task);
 }
 
+status eval_tasks_recorded_one(eval_tasks *self, const json_t *manifest, uint32_t index, const char *home, const char *folder) {
+  eval_run_task *task;
+  char prefix[32];
+  TRY(grow(self, &task));
+  status result = add_recorded(self, manifest, index, home, folder, task);
+  snprintf(prefix, sizeof prefix, "manifest: task %u", index);
+  if (result != OK) fail_prefix(prefix);
+  return result;
+}
+
 status eval_tasks_recorded(eval_tasks *self, const json_t *manifest, const char *home, const char *folder) {
-  for (uint32_t i = 0; i < eval_manifest_task_count(manifest); i++) {
-    eval_run_task *task;
-    char prefix[32];
-    TRY(grow(self, &task));
-    status result = add_recorded(self, manifest, i, home, folder, task);
-    snprintf(prefix, sizeof prefix, "manifest: task %u", i);
-    if (result != OK) fail_prefix(prefix);
-    TRY(result);
-  }
+  for (uint32_t i = 0; i < eval_manifest_task_count(manifest); i++) TRY(eval_tasks_recorded_one(self, manifest, i, home, folder));
   return OK;
 }
 

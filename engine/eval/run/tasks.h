@@ -42,6 +42,9 @@ status eval_tasks_add(eval_tasks *self, const char *path);
  * differently from the one that wrote the manifest. */
 status eval_tasks_recorded(eval_tasks *self, const json_t *manifest, const char *home, const char *folder);
 
+/* Adds the task of the manifest with that index alone. */
+status eval_tasks_recorded_one(eval_tasks *self, const json_t *manifest, uint32_t index, const char *home, const char *folder);
+
 /* The task of item `position`, counted over all tasks; *index: the item's number in it. */
 const eval_run_task *eval_tasks_find(const eval_tasks *self, uint64_t position, uint32_t *index);
 const item_params *eval_tasks_params(const eval_run_task *task); /* NULL unless it generates */
