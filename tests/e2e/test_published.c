@@ -286,9 +286,39 @@ static void rescores(void **state) {
   expect(2, "no texts to judge", "$V rescore y/manifest.json --tasks tasks");
 }
 
+/* === Complete tasks ========================================================================================================= */
+
+static const char COUNT_COMPLETE[] =
+  "import json\n"
+  "scores = json.load(open('x/manifest.json'))['outcome']['scores']\n"
+  "prose, reading, sums = scores['tasks']\n"
+  "lines = [json.loads(l) for l in open('x/results.jsonl')]\n"
+  "assert [(t['name'], t['items'], t['clusters'], t['skipped'], t['failed']) for t in scores['tasks']] == [\n"
+  "  ('prose', 6, 3, 0, 0), ('reading', 8, 4, 0, 0), ('sums', 4, None, 0, 0)], scores\n"
+  "assert [s['name'] for s in reading['subsets']] == ['travel', 'home'] and sums['unended'] == 4\n"
+  "assert [m['interval'] for m in prose['metrics']] == ['bootstrap'] * 4 and reading['metrics'][0]['interval'] == 'wilson'\n"
+  "first = next(l for l in lines if l['task'] == 'reading')\n"
+  "assert first['prompt'].startswith('Text: A kettle') and ' Four minutes\\n\\nText: The ferry' in first['prompt'], first\n"
+  "assert first['prompt'].endswith('winter?\\nAnswer:') and [c['text'] for c in first['choices']][2] == ' At ten'\n";
+
+/* The shipped model knows nothing of their questions: what is tested is that they are read, asked and counted as they say. */
+static void complete_tasks(void **state) {
+  (void)state;
+  write_text("complete.py", COUNT_COMPLETE);
+  must("rm -rf x && $E x $TINY/../examples/complete/*.yaml > told 2>&1 && python3 complete.py 2>&1 && $V replay x/manifest.json $D | grep -q ^equal:");
+  for (size_t i = 0; i < 3; i++) { /* each alone */
+    static const char *const names[] = {"prose", "reading", "sums"};
+    char command[256];
+    snprintf(command, sizeof command, "rm -rf x && $E x $TINY/../examples/complete/%s.yaml > told 2>&1 && grep -q ^%s told", names[i],
+             names[i]);
+    must(command);
+  }
+}
+
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(tells_intervals), cmocka_unit_test(compares), cmocka_unit_test(too_long),
-                                     cmocka_unit_test(thoughts), cmocka_unit_test(no_text), cmocka_unit_test(rescores)};
+                                     cmocka_unit_test(thoughts), cmocka_unit_test(no_text), cmocka_unit_test(rescores),
+                                     cmocka_unit_test(complete_tasks)};
   char path[E2E_PATH_MAX];
   e2e_begin(argc, argv);
   e2e_make_model(&model, "tests/oracle/small-v3.json", "max-num-seqs: 8\nmax-num-batched-tokens: 64\nmax-model-len: 512\nkv-pages: 48\n"

@@ -25,6 +25,7 @@
 
 #define PATH_BYTES_MAX 4096
 #define TIME_BYTES 32u
+#define HUGE_FIGURE 1e7 /* shown with an exponent: perplexities have no bound */
 
 typedef struct other { /* a plan other than the first */
   char path[PATH_BYTES_MAX];
@@ -605,7 +606,8 @@ static void print_risk(FILE *to, const json_t *row) {
 }
 
 static void print_number(FILE *to, const char *before, const json_t *value, const char *after) {
-  if (json_is_number(value)) fprintf(to, "%s%.4f%s", before, json_number_value(value), after);
+  double number = json_number_value(value);
+  if (json_is_number(value)) fprintf(to, number < HUGE_FIGURE ? "%s%.4f%s" : "%s%.4e%s", before, number, after);
   else fprintf(to, "%s-%s", before, after);
 }
 
@@ -635,7 +637,8 @@ static void print_metrics(FILE *to, const json_t *row, const char *indent, bool 
       fprintf(to, "  not finite\n");
       continue;
     }
-    fprintf(to, "%*s %10.4f", (int)(17 - strlen(json_string_value(json_object_get(m, "name")))), "", json_number_value(value));
+    fprintf(to, json_number_value(value) < HUGE_FIGURE ? "%*s %10.4f" : "%*s %10.4e",
+            (int)(17 - strlen(json_string_value(json_object_get(m, "name")))), "", json_number_value(value));
     print_interval(to, row, m);
   }
 }

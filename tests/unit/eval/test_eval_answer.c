@@ -75,7 +75,35 @@ static void numbers(void **state) {
   }
 }
 
+/* The shipped example of answers after a thought, with what models write. */
+static void the_example(void **state) {
+  (void)state;
+  static const struct { const char *text; double answer; bool correct; } cases[] = {
+    {"<think>12 - 5 is 7. The answer is 6?</think>\n\nThe answer is 7.", 7, true}, {"The answer is 7.", 7, false},
+    {"<think></think>The answer is: $1,800.00.", 1800, true}, {"<think>a</think> The answer is 13.5", 13.5, true},
+    {"<think>a</think>The answer is unknown", 7, false}, {"<think>The answer is 7", 7, false}};
+  FILE *file = fopen("tests/examples/complete/sums.yaml", "rb");
+  char yaml[2048];
+  assert_non_null(file);
+  size_t bytes = fread(yaml, 1, sizeof yaml, file);
+  fclose(file);
+  eval_task task;
+  eval_answer *judge = NULL;
+  if (eval_task_parse(yaml, bytes, &task) != OK || eval_answer_open(&judge, &task) != OK) fail_msg("%s", fail_text());
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    eval_answer_verdict verdict;
+    json_t *answer = json_real(cases[i].answer);
+    assert_int_equal(eval_answer_judge(judge, cases[i].text, strlen(cases[i].text), answer, &verdict), OK);
+    if (verdict.is_correct != cases[i].correct) fail_msg("case %zu", i);
+    assert_true(verdict.is_unended == !strstr(cases[i].text, "</think>"));
+    json_decref(verdict.extracted);
+    json_decref(answer);
+  }
+  eval_answer_close(judge);
+  eval_task_close(&task);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(judged), cmocka_unit_test(numbers)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(judged), cmocka_unit_test(the_example), cmocka_unit_test(numbers)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
