@@ -109,14 +109,20 @@ static bool is_of(const json_t *line, const char *task) {
 }
 
 /* The lines of the task by id. */
-static status index_lines(const json_t *results, const char *task, json_t **out) {
-  json_t *built = json_object();
-  for (size_t i = 0; built && i < json_array_size(results); i++) {
+static status fill_index(const json_t *results, const char *task, json_t *by_id) {
+  for (size_t i = 0; i < json_array_size(results); i++) {
     const json_t *line = json_array_get(results, i);
-    if (is_of(line, task) && json_object_set(built, text_of(line, "id"), (json_t *)(uintptr_t)line) != 0) return no_memory();
+    if (!is_of(line, task)) continue;
+    const char *id = text_of(line, "id");
+    if (json_object_get(by_id, id)) return FAIL(ERR_FORMAT, "results: the item \"%.64s\" of \"%.64s\" occurs twice", id, task);
+    if (json_object_set(by_id, id, (json_t *)(uintptr_t)line) != 0) return no_memory();
   }
-  *out = built;
-  return built ? OK : no_memory();
+  return OK;
+}
+
+static status index_lines(const json_t *results, const char *task, json_t **out) {
+  *out = json_object();
+  return *out ? fill_index(results, task, *out) : no_memory();
 }
 
 /* Whether the two were asked for the same answer, as far as the lines say. */
@@ -353,7 +359,7 @@ static status setup_json(const eval_compare_side sides[2], json_t *object) {
   if (json_object_set_new(object, "differ", list) != 0) return no_memory();
   for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
     json_t *a = json_object_get(setups[0], keys[i]), *b = json_object_get(setups[1], keys[i]);
-    if (!json_equal(a, b) && json_object_set_new(list, keys[i], json_pack("[O?, O?]", a, b)) != 0) return no_memory();
+    if (a != b && !json_equal(a, b) && json_object_set_new(list, keys[i], json_pack("[O?, O?]", a, b)) != 0) return no_memory();
   }
   return OK;
 }

@@ -305,7 +305,8 @@ static const char COUNT_COMPLETE[] =
 static void complete_tasks(void **state) {
   (void)state;
   write_text("complete.py", COUNT_COMPLETE);
-  must("rm -rf x && $E x $TINY/../examples/complete/*.yaml > told 2>&1 && python3 complete.py 2>&1 && $V replay x/manifest.json $D | grep -q ^equal:");
+  must("rm -rf x && $E x $TINY/../examples/complete/*.yaml > told 2>&1 && python3 complete.py 2>&1 && "
+       "$V replay x/manifest.json $D | grep -q ^equal:");
   for (size_t i = 0; i < 3; i++) { /* each alone */
     static const char *const names[] = {"prose", "reading", "sums"};
     char command[256];

@@ -1,5 +1,7 @@
-/* fuzz_eval_report.c - a report of any {"manifest": ..., "results": [...]}. The page is well-formed, has only the elements of a report, and
- * is the same the second time. */
+/* fuzz_eval_report.c - a report of any {"manifest": ..., "results": [...]}, and its comparison with "other", which has the same two keys,
+ * and with itself. The page is well-formed, has only the elements of a report, and is the same the second time. A run does not differ from
+ * itself. */
+#include "engine/eval/compare.h"
 #include "engine/eval/report/report.h"
 #include "engine/base/utf8.h"
 #include "fuzz.h"
@@ -99,6 +101,33 @@ static char *page_of(const json_t *manifest, const json_t *results, size_t *byte
   return text;
 }
 
+static eval_compare_side side_of(const json_t *object) {
+  return (eval_compare_side){json_object_get(object, "manifest"), json_object_get(object, "results")};
+}
+
+/* The comparison, or NULL where it is refused. */
+static json_t *compared(const json_t *a, const json_t *b) {
+  const eval_compare_side sides[2] = {side_of(a), side_of(b)};
+  const eval_compare_terms terms = {.differ = {"prompt", "generation"}, .count = 2};
+  json_t *made = NULL;
+  fail_clear();
+  if (!fuzz_is_ok(eval_compare_make(sides, &terms, &made))) ASSERT(made == NULL);
+  return made;
+}
+
+static void check_itself(const json_t *made) {
+  const json_t *tasks = json_object_get(made, "tasks");
+  ASSERT(json_object_size(json_object_get(made, "differ")) == 0 && json_array_size(json_object_get(made, "only_a")) == 0);
+  for (size_t i = 0; i < json_array_size(tasks); i++) {
+    const json_t *row = json_array_get(tasks, i), *metrics = json_object_get(row, "metrics");
+    ASSERT(json_integer_value(json_object_get(row, "items")) > 0);
+    for (size_t m = 0; m < json_array_size(metrics); m++) {
+      const json_t *difference = json_object_get(json_array_get(metrics, m), "difference");
+      ASSERT(json_is_null(difference) || json_number_value(difference) == 0);
+    }
+  }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   json_t *root = json_loadb((const char *)data, bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
   const json_t *manifest = json_object_get(root, "manifest"), *results = json_object_get(root, "results");
@@ -108,6 +137,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   ASSERT(size == size_again && memcmp(text, again, size) == 0);
   free(text);
   free(again);
+  json_t *same = compared(root, root), *other = compared(root, json_object_get(root, "other"));
+  if (same) check_itself(same);
+  json_decref(same);
+  json_decref(other);
   json_decref(root);
   return 0;
 }

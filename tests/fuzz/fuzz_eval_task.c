@@ -1,9 +1,10 @@
 /* fuzz_eval_task.c - task files, and lines of items for those that are accepted. A task has its fields in their ranges, reads the same
  * twice, and turns lines into items with an answer each, or refuses them by name; the same holds for its sampling parameters and its
- * judge. */
+ * judge. A line of results that is judged again has the same bytes when it is judged once more. */
 #include "engine/eval/answer.h"
 #include "engine/eval/request.h"
 #include "engine/eval/items.h"
+#include "engine/eval/rescore.h"
 #include "engine/eval/task.h"
 #include "fuzz.h"
 
@@ -25,6 +26,26 @@ static void check_task(const eval_task *t) {
   ASSERT(t->shot_count <= EVAL_TASK_SHOTS_MAX && (t->kind != EVAL_PERPLEXITY || t->window >= 2));
 }
 
+/* A line as an older rule would have left it. */
+static void check_rescore(const eval_task *t, const eval_item *of) {
+  char hex[DIGEST_TEXT_BYTES];
+  eval_answer *judge = NULL;
+  json_t *once = NULL, *twice = NULL;
+  digest_text(digest_of(of->prompt.bytes, of->prompt.count).bytes, hex);
+  json_t *line = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:n, s:b, s:b, s:i, s:i, s:[{s:s}]}", "task", t->name, "id", of->id, "kind", "k",
+                           "prompt_digest", hex, "subset", "old", "text", "a b 7", "extracted", "correct", 1, "unended", 1, "best", 0,
+                             "best_norm", 1,
+                           "samples", "text", "8");
+  ASSERT(line != NULL && eval_answer_open(&judge, t) == OK);
+  ASSERT(eval_rescore_line(line, t, of, judge, &once) == OK);
+  ASSERT(eval_rescore_line(once, t, of, judge, &twice) == OK);
+  ASSERT(json_equal(once, twice));
+  json_decref(line);
+  json_decref(once);
+  json_decref(twice);
+  eval_answer_close(judge);
+}
+
 static void check_items(const eval_task *t) {
   eval_items items = {0};
   eval_source lines = {LINES, sizeof LINES - 1}, shots = {t->shots ? LINES : NULL, t->shots ? sizeof LINES - 1 : 0};
@@ -39,6 +60,7 @@ static void check_items(const eval_task *t) {
     ASSERT(!t->cluster == !one->cluster);
     ASSERT((t->kind == EVAL_GENERATE) == (one->answer != NULL));
     ASSERT(t->kind != EVAL_CHOICE || one->answer_index < json_array_size(one->choices));
+    check_rescore(t, one);
   }
   eval_items_close(&items);
 }

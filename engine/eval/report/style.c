@@ -47,7 +47,7 @@ static const char *const SHEET[] = {
   ".num{text-align:right;white-space:nowrap}.strips{width:36%;min-width:110px}.strips~.strips,.strips:has(~.strips){width:20%}\n"
   "tbody th{min-width:8em}.sub th{font-weight:400;padding-left:18px}\n"
   ".group th{font-weight:700}.member th{padding-left:18px}.inner th{padding-left:36px}\n"
-  ".body>h3:first-child{margin-top:0}.yes small,.no small{font-weight:400;white-space:normal}\n"
+  ".body h3:first-child{margin-top:0}.yes small,.no small{font-weight:400;white-space:normal}\n"
   ".text{min-width:9em;max-width:22em}.text bdi{display:inline-block;max-width:100%;max-height:9em;overflow:auto;"
   "vertical-align:top}.in,.in bdi{display:block}.whole{white-space:nowrap}\n"
   ".yes{color:var(--right)}.no{color:var(--wrong)}.yes,.no{font-weight:600;white-space:nowrap}\n"

@@ -149,9 +149,10 @@ static void choices_and_strangers(void **state) {
 
 static void refused(void **state) {
   (void)state;
-  for (int i = 0; i < 7; i++) {
+  for (int i = 0; i < 8; i++) {
     static const char *const words[] = {"prompt: \"p\", \"q\"; hint: --differ prompt", "items: \"d\", \"e\"", "of another kind",
-                                        "no task in common", "no item is in both", "item \"b\" has another right answer", "\"correct\""};
+                                        "no task in common", "no item is in both", "item \"b\" has another right answer", "\"correct\"",
+                                          "\"b\" of \"t\" occurs twice"};
     runs r = {.manifests = {manifest_of("generate", NULL, "p"), manifest_of(i == 2 ? "choice" : "generate", NULL, i == 0 ? "q" : "p")},
               .results = {answers("1101", false), answers("1101", false)}};
     json_t *task = json_array_get(json_object_get(json_object_get(r.manifests[1], "setup"), "tasks"), 0);
@@ -161,9 +162,10 @@ static void refused(void **state) {
     if (i == 4) json_array_clear(r.results[1]);
     if (i == 5) json_object_set_new(line, "answer", json_string("other"));
     if (i == 6) json_object_set_new(line, "correct", json_string("x"));
+    if (i == 7) json_array_append(r.results[1], line);
     status result = compare(&r);
-    if (result != (i == 6 ? ERR_FORMAT : ERR_MISMATCH) || !strstr(fail_text(), words[i])) fail_msg("case %d: \"%s\"", i, fail_text());
-    static const char *const differ[] = {"prompt", "items", NULL, NULL, NULL, "answer", NULL};
+    if (result != (i >= 6 ? ERR_FORMAT : ERR_MISMATCH) || !strstr(fail_text(), words[i])) fail_msg("case %d: \"%s\"", i, fail_text());
+    static const char *const differ[] = {"prompt", "items", NULL, NULL, NULL, "answer", NULL, NULL};
     if (differ[i]) { /* the control: what is meant to differ is compared */
       r.terms = (eval_compare_terms){.differ = {"nothing", differ[i]}, .count = 2};
       if (compare(&r) != OK) fail_msg("case %d: %s", i, fail_text());
