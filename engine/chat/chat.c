@@ -1,97 +1,136 @@
-/* chat.c - see chat.h. The table of templates, and what all renderers share: switches, and the end of a message that is to be continued. */
+/* chat.c - see chat.h. Where a template is found, what it sees, and the end of a message that is to be continued. */
 #include "chat/chat.h"
-#include "chat/deepseek.h"
-#include "chat/dsml.h"
-#include "chat/glm.h"
-#include "chat/keys.h"
-#include "chat/kimi.h"
 #include "base/digest.h"
+#include "base/json_text.h"
+#include "chat/deepseek_v32.h"
+#include "chat/keys.h"
+#include "chat/message.h"
+#include "jinja/jinja.h"
+#include "jinja/text.h"
+#include "text/tokenizer.h"
 #include "text/tokenizer_json.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define REFUSAL_BYTES 512u
+#define REFUSAL_BYTES 1024u
+#define VARIABLES_MAX 64u
+#define PATH_BYTES_MAX 4096u
 #define CONTINUE_TAG "CONTINUE_FINAL_MESSAGE_TAG " /* transformers' own tag; its blank decides which white space is lost */
 #define WAY_OUT "hint: render the conversation at the client and send its text or token ids to /v1/completions"
 
-/* === Templates =============================================================================================== */
+_Static_assert(JINJA_TEXT_BYTES_MAX == TOKENIZER_TEXT_BYTES_MAX, "a prompt can be encoded");
 
-enum { THINKING = 1, ENABLE_THINKING = 2, CLEAR_THINKING = 4 };
-
-#define INSTRUCT (CHAT_SHOWS_NAME | CHAT_SHOWS_RESULT_ID | CHAT_SHOWS_CALL_ID | CHAT_SHOWS_TOOLS | CHAT_SHOWS_WHOLE_TOOLS)
-#define GLM (CHAT_SHOWS_REASONING | CHAT_SHOWS_TOOLS | CHAT_SHOWS_WHOLE_TOOLS)
-
-typedef struct family {
-  const char *name;
-  chat_renderer *render;
-  unsigned variant;
-  unsigned shows;      /* CHAT_SHOWS_... */
-  unsigned switches;   /* those that the template reads */
-  const char *between; /* separator of a content's parts: templates that accept only text have each part on its own line */
-} family;
-
-static chat_renderer render_plain;
-
-static const family families[] = {
-  {"plain", render_plain, 0, 0, 0, "\n"},
-  {"deepseek_v2", chat_deepseek_v2, 0, 0, 0, "\n"},
-  {"deepseek_v25", chat_deepseek_v3, CHAT_DEEPSEEK_V25, CHAT_SHOWS_CALL_TYPE, 0, "\n"},
-  {"deepseek_v3", chat_deepseek_v3, CHAT_DEEPSEEK_V3, CHAT_SHOWS_CALL_TYPE, 0, "\n"},
-  {"deepseek_r1", chat_deepseek_v3, CHAT_DEEPSEEK_R1, CHAT_SHOWS_CALL_TYPE, 0, "\n"},
-  {"deepseek_r1_think", chat_deepseek_v3, CHAT_DEEPSEEK_R1_THINK, CHAT_SHOWS_CALL_TYPE, 0, "\n"},
-  {"deepseek_r1_0528", chat_deepseek_r1_0528, 0, CHAT_SHOWS_CALL_TYPE, 0, "\n"},
-  {"deepseek_v31", chat_deepseek_v31, CHAT_DEEPSEEK_V31, CHAT_SHOWS_PREFIX, THINKING, "\n"},
-  {"deepseek_v31_terminus", chat_deepseek_v31, CHAT_DEEPSEEK_TERMINUS, CHAT_SHOWS_PREFIX, THINKING, "\n"},
-  {"deepseek_v32", chat_dsml_render, 0, CHAT_SHOWS_REASONING | CHAT_SHOWS_TOOLS | CHAT_SHOWS_STRICT, THINKING | ENABLE_THINKING, "\n"},
-  {"moonlight", chat_kimi_render, CHAT_KIMI_MOONLIGHT, 0, 0, "\n"},
-  {"kimi_k2", chat_kimi_render, CHAT_KIMI_K2, CHAT_SHOWS_RESULT_ID | CHAT_SHOWS_TOOLS | CHAT_SHOWS_WHOLE_TOOLS, 0, ""},
-  {"kimi_k2_instruct", chat_kimi_render, CHAT_KIMI_INSTRUCT, INSTRUCT, 0, ""},
-  {"kimi_k2_instruct_tight", chat_kimi_render, CHAT_KIMI_INSTRUCT_TIGHT, INSTRUCT, 0, ""},
-  {"kimi_k2_thinking", chat_kimi_render, CHAT_KIMI_THINKING, INSTRUCT | CHAT_SHOWS_REASONING, 0, ""},
-  {"kimi_k25", chat_kimi_render, CHAT_KIMI_K25, INSTRUCT | CHAT_SHOWS_REASONING, THINKING, ""},
-  {"glm_45", chat_glm_render, CHAT_GLM_45, GLM, ENABLE_THINKING, ""},
-  {"glm_47", chat_glm_render, CHAT_GLM_47, GLM, ENABLE_THINKING | CLEAR_THINKING, ""},
-  {"glm_51", chat_glm_render, CHAT_GLM_51, CHAT_SHOWS_REASONING | CHAT_SHOWS_TOOLS, ENABLE_THINKING | CLEAR_THINKING, ""},
-};
-
-/* Digests of templates (chat_template_digest), the renderer of each, and where the text was published. */
-static const struct {
-  const char *digest, *family, *source;
-} templates[] = {
-  {"00bea8f9fbcfebfe7083520b80e73265", "plain", "this repository: tests/tiny"},
-  {"87e1980108b40447f64ecff9c8ef587d", "deepseek_v2", "DeepSeek-V2-Lite-Chat, DeepSeek-V2, Coder-V2: four copies"},
-  {"0eb5e46cc3f6e10f5d8f46e84b7785dd", "deepseek_v25", "DeepSeek-V2.5: one copy"},
-  {"4539344e06ec0b776878d9ac13b3ef51", "deepseek_v3", "DeepSeek-V3, V3-Base: two copies"},
-  {"ad7b49225b980e366d68488b86e2e184", "deepseek_r1", "DeepSeek-R1 as first published, R1-1776: two copies"},
-  {"fc60798d3b3a231256a138c31521e7c8", "deepseek_r1_think", "DeepSeek-R1: two copies"},
-  {"82bb975022b25f5158cd1105c674f0cc", "deepseek_r1_0528", "DeepSeek-R1-0528: one copy"},
-  {"56ef7eac9b1d2a99ab9a527abb097f43", "deepseek_v31", "DeepSeek-V3.1: one copy"},
-  {"948aaae927d40db6c82a573ea4abbd4e", "deepseek_v31_terminus", "V3.1-Terminus, V3.2-Exp: one copy, without its origin"},
-  {"477385b3a89b817926ea5e491da79897", "moonlight", "Moonlight-16B-A3B-Instruct: put together from a description"},
-  {"670550377b59dcfbaa422f3eb607ab97", "moonlight", "the same, with other spaces inside its marks"},
-  {"2e926ddc2e24e4de0feece189429194c", "kimi_k2", "Kimi-K2-Instruct as first published: one copy"},
-  {"f370be488ae780a3e5b93ef0f57868f3", "kimi_k2_instruct", "Kimi-K2-Instruct, 0905: put together from a changed copy"},
-  {"0f2d441ce6bfd953caa73d334a2692c0", "kimi_k2_instruct", "the same, with the result's id in place"},
-  {"0b47f66f9f20ee27623254e5bd9180d8", "kimi_k2_instruct_tight", "Kimi-K2-Instruct, 0905: put together from a changed copy"},
-  {"ff33d866419c2a690b6f99d1a2b664b0", "kimi_k2_instruct_tight", "the same, with the result's id in place"},
-  {"74222a62f985430fc7b6950dcf150d95", "kimi_k2_thinking", "Kimi-K2-Thinking: one copy"},
-  {"e8a08eb6bd4e59e04721ebae7585e2b1", "kimi_k25", "Kimi-K2.5: one copy"},
-  {"158e3477a24f6e26a59a37db2b6d44d1", "glm_45", "GLM-4.5, GLM-4.6: one copy"},
-  {"0738cf0344d3654105c556566a3840a7", "glm_45", "GLM-4.6 as llama.cpp keeps it: renders the same"},
-  {"36c6cca0b2be3bd19908ff553a4cc3df", "glm_47", "GLM-4.7-Flash, GLM-4.7: one copy"},
-  {"b17a6c54dbcbd54e84b32ecff5b8e311", "glm_51", "GLM-5.1: one copy"},
-};
+static const char *const special_tokens[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
 struct chat {
-  const family *family;      /* NULL: none */
-  bool has_tool_template;    /* the model has a separate template for conversations with tools */
-  char *bos, *eos;           /* may be NULL */
+  const char *name;                 /* NULL: no template */
+  jinja_template *plain, *with_tools; /* with_tools: NULL if plain serves all conversations */
+  json_t *tokens;                   /* special tokens by name; NULL: none */
   char refusal[REFUSAL_BYTES];
-  char digest[DIGEST_TEXT_BYTES]; /* of the template; "": it was not read */
+  char digest[DIGEST_TEXT_BYTES];   /* "": no template was found */
 };
 
-void chat_template_digest(char *text, size_t bytes, char hexadecimal[33]) {
+/* === Opening ================================================================================================= */
+
+typedef struct sources { /* the texts that were found; NULL: none */
+  char *plain, *with_tools;
+  size_t plain_bytes, with_tools_bytes;
+} sources;
+
+static status take_text(const json_t *found, char **text, size_t *bytes) {
+  if (!json_is_string(found) || *text) return OK;
+  *bytes = json_string_length(found);
+  *text = malloc(*bytes + 1);
+  if (!*text) return FAIL(ERR_LIMIT, "chat template: no memory");
+  memcpy(*text, json_string_value(found), *bytes + 1);
+  return OK;
+}
+
+/* chat_template of a JSON file: a text, or a list of named ones. */
+static status take_member(const json_t *config, sources *s) {
+  const json_t *found = json_object_get(config, "chat_template");
+  if (!json_is_array(found)) return take_text(found, &s->plain, &s->plain_bytes);
+  for (size_t i = 0; i < json_array_size(found); i++) {
+    const json_t *name = json_object_get(json_array_get(found, i), "name"), *text = json_object_get(json_array_get(found, i), "template");
+    if (json_text_is(name, "default")) TRY(take_text(text, &s->plain, &s->plain_bytes));
+    if (json_text_is(name, "tool_use")) TRY(take_text(text, &s->with_tools, &s->with_tools_bytes));
+  }
+  return OK;
+}
+
+static status read_json(const char *model_dir, const char *name, json_t **out) {
+  char *text = NULL;
+  size_t bytes = 0;
+  TRY(tokenizer_json_read_file(model_dir, name, true, &text, &bytes));
+  status result = text ? tokenizer_json_load(name, text, bytes, out) : OK;
+  free(text);
+  return result;
+}
+
+/* A token is a text, or an object with its content. */
+static status take_tokens(chat *self, const json_t *config) {
+  self->tokens = json_object();
+  int failed = self->tokens ? 0 : -1;
+  for (size_t i = 0; i < ARRAY_LEN(special_tokens) && !failed; i++) {
+    json_t *token = json_object_get(config, special_tokens[i]);
+    if (json_is_object(token)) token = json_object_get(token, "content");
+    if (json_is_string(token)) failed = json_object_set(self->tokens, special_tokens[i], token);
+  }
+  return failed ? FAIL(ERR_LIMIT, "tokenizer_config.json: no memory") : OK;
+}
+
+static status read_file(const char *path, sources *s) {
+  char folder[PATH_BYTES_MAX];
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  if (name - path >= (ptrdiff_t)sizeof folder)
+    return FAIL(ERR_USAGE, "%.64s...: expected a path of less than %u bytes", path, PATH_BYTES_MAX);
+  snprintf(folder, sizeof folder, "%.*s", slash ? (int)(name - path) : 1, slash ? path : ".");
+  return tokenizer_json_read_file(folder, name, false, &s->plain, &s->plain_bytes);
+}
+
+static status find_sources(chat *self, const char *model_dir, const char *file, sources *s) {
+  json_t *config = NULL, *processor = NULL;
+  if (file) TRY(read_file(file, s));
+  else TRY(tokenizer_json_read_file(model_dir, "chat_template.jinja", true, &s->plain, &s->plain_bytes));
+  if (s->plain && !file)
+    TRY(tokenizer_json_read_file(model_dir, "additional_chat_templates/tool_use.jinja", true, &s->with_tools, &s->with_tools_bytes));
+  TRY(read_json(model_dir, "tokenizer_config.json", &config));
+  status result = take_tokens(self, config);
+  if (result == OK && !s->plain) result = take_member(config, s);
+  json_decref(config);
+  TRY(result);
+  if (s->plain) return OK;
+  TRY(read_json(model_dir, "chat_template.json", &processor));
+  result = take_member(processor, s);
+  json_decref(processor);
+  return result;
+}
+
+static status use_deepseek_v32(chat *self, sources *s) {
+  size_t first = strlen(chat_deepseek_v32_tools), rest = strlen(chat_deepseek_v32_turns);
+  s->plain = malloc(first + rest + 1);
+  if (!s->plain) return FAIL(ERR_LIMIT, "chat template: no memory");
+  memcpy(s->plain, chat_deepseek_v32_tools, first);
+  memcpy(s->plain + first, chat_deepseek_v32_turns, rest + 1);
+  s->plain_bytes = first + rest;
+  self->name = "deepseek_v32";
+  return OK;
+}
+
+/* DeepSeek-V3.2 ships a program instead of a template, so only the model type identifies it. */
+static status choose_by_type(chat *self, const char *model_dir, sources *s) {
+  json_t *config = NULL;
+  TRY(read_json(model_dir, "config.json", &config));
+  bool is_v32 = json_text_is(json_object_get(config, "model_type"), "deepseek_v32");
+  json_decref(config);
+  if (is_v32) return use_deepseek_v32(self, s);
+  snprintf(self->refusal, sizeof self->refusal, "this model has no chat template; " WAY_OUT);
+  return OK;
+}
+
+/* Without line ends that Jinja drops: a template has one digest however its file ends. */
+static void add_digest(digest_state *state, char *text, size_t bytes) {
   size_t kept = 0;
   for (size_t i = 0; i < bytes; i++) {
     if (text[i] == '\r' && i + 1 < bytes && text[i + 1] == '\n') continue;
@@ -102,146 +141,64 @@ void chat_template_digest(char *text, size_t bytes, char hexadecimal[33]) {
   bool is_truncated = end >= 3 && memcmp(text + end - 3, "-%}", 3) == 0;
   if (is_truncated) kept = end;
   else if (kept > 0 && text[kept - 1] == '\n') kept--;
-  digest d = digest_of(text, kept);
-  digest_text(d.bytes, hexadecimal);
+  digest_add(state, text, kept);
 }
 
-static const family *find_family(const char *name) {
-  for (size_t i = 0; i < ARRAY_LEN(families); i++)
-    if (strcmp(families[i].name, name) == 0) return &families[i];
-  return NULL;
+static status interpret(chat *self, sources *s, bool must_be) {
+  digest_state state;
+  status result = jinja_open(&self->plain, s->plain, s->plain_bytes);
+  if (result == OK && s->with_tools) result = jinja_open(&self->with_tools, s->with_tools, s->with_tools_bytes);
+  digest_start(&state);
+  add_digest(&state, s->plain, s->plain_bytes);
+  if (s->with_tools) add_digest(&state, s->with_tools, s->with_tools_bytes);
+  digest_text(digest_end(&state).bytes, self->digest);
+  if (result == OK && !self->name) self->name = "jinja";
+  if (result == OK || must_be || (result != ERR_UNSUPPORTED && result != ERR_FORMAT)) return result;
+  snprintf(self->refusal, sizeof self->refusal, "%.700s; " WAY_OUT, fail_text());
+  fail_clear();
+  self->name = NULL;
+  return OK;
 }
 
-const char *chat_template_name(const char *hexadecimal) {
-  for (size_t i = 0; i < ARRAY_LEN(templates); i++)
-    if (strcmp(templates[i].digest, hexadecimal) == 0) return templates[i].family;
-  return NULL;
-}
-
-static void choose(chat *self, char *text, size_t bytes) {
-  chat_template_digest(text, bytes, self->digest);
-  const char *known = chat_template_name(self->digest);
-  if (known) self->family = find_family(known);
-  if (known) return;
-  snprintf(self->refusal, sizeof self->refusal, "this model's chat template (%s) is not one of those rendered here; " WAY_OUT,
-           self->digest);
-}
-
-/* === Opening ================================================================================================= */
-
-/* A token is a text, or an object with its content. */
-static char *copy_token(const json_t *config, const char *key) {
-  const json_t *token = json_object_get(config, key);
-  const char *text = json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
-  return text ? strdup(text) : NULL;
-}
-
-/* The template in tokenizer_config.json: a text, or the entry "default" of a list of named ones. NULL: none. */
-static const json_t *config_template(chat *self, const json_t *config) {
-  const json_t *found = json_object_get(config, "chat_template"), *chosen = NULL;
-  if (!json_is_array(found)) return json_is_string(found) ? found : NULL;
-  for (size_t i = 0; i < json_array_size(found); i++) {
-    const char *name = json_string_value(json_object_get(json_array_get(found, i), "name"));
-    if (name && strcmp(name, "default") == 0) chosen = json_object_get(json_array_get(found, i), "template");
-    if (name && strcmp(name, "tool_use") == 0) self->has_tool_template = true;
-  }
-  return json_is_string(chosen) ? chosen : NULL;
-}
-
-/* DeepSeek-V3.2 ships a program instead of a template, so only the model type identifies it. */
-static status choose_by_type(chat *self, const char *model_dir) {
-  char *text = NULL;
-  size_t bytes = 0;
-  json_t *config = NULL;
-  TRY(tokenizer_json_read_file(model_dir, "config.json", true, &text, &bytes));
-  status result = text ? tokenizer_json_load("config.json", text, bytes, &config) : OK;
-  free(text);
-  const char *type = json_string_value(json_object_get(config, "model_type"));
-  if (type && strcmp(type, "deepseek_v32") == 0) self->family = find_family("deepseek_v32");
-  else snprintf(self->refusal, sizeof self->refusal, "this model has no chat template; " WAY_OUT);
-  json_decref(config);
-  return result;
-}
-
-static status read_config(chat *self, const char *model_dir, char **text, size_t *bytes) {
-  char *file = NULL;
-  size_t file_bytes = 0;
-  json_t *config = NULL;
-  TRY(tokenizer_json_read_file(model_dir, "tokenizer_config.json", true, &file, &file_bytes));
-  status result = file ? tokenizer_json_load("tokenizer_config.json", file, file_bytes, &config) : OK;
-  free(file);
-  if (result != OK || !config) return result;
-  self->bos = copy_token(config, "bos_token");
-  self->eos = copy_token(config, "eos_token");
-  const json_t *found = config_template(self, config);
-  if (found && !*text) {
-    *bytes = json_string_length(found);
-    *text = strdup(json_string_value(found));
-    if (!*text) result = FAIL(ERR_LIMIT, "tokenizer_config.json: no memory");
-  }
-  json_decref(config);
-  return result;
-}
-
-static status open_files(chat *self, const char *model_dir) {
-  char *text = NULL;
-  size_t bytes = 0;
-  TRY(tokenizer_json_read_file(model_dir, "chat_template.jinja", true, &text, &bytes));
-  status result = read_config(self, model_dir, &text, &bytes);
-  if (result == OK && text) choose(self, text, bytes);
-  else if (result == OK) result = choose_by_type(self, model_dir);
-  free(text);
-  return result;
-}
-
-static status open_named(chat *self, const char *model_dir, const char *name) {
-  char *text = NULL;
-  size_t bytes = 0;
-  status result = read_config(self, model_dir, &text, &bytes);
-  free(text);
-  self->has_tool_template = false;
-  self->family = find_family(name);
-  if (result == OK && !self->family)
-    return FAIL(ERR_USAGE, "chat template \"%.64s\": expected the name of a renderer (chat.c lists them)", name);
-  return result;
-}
-
-static status open_one(chat **out, const char *model_dir, const char *name) {
+status chat_open(chat **out, const char *model_dir, const char *file) {
+  sources found = {0};
   chat *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "chat template: no memory");
-  status result = name ? open_named(self, model_dir, name) : open_files(self, model_dir);
+  status result = find_sources(self, model_dir, file, &found);
+  if (result == OK && !found.plain) result = choose_by_type(self, model_dir, &found);
+  if (result == OK && found.plain) result = interpret(self, &found, file != NULL);
+  free(found.plain);
+  free(found.with_tools);
   if (result == OK) *out = self;
   else chat_close(self);
   return result;
 }
 
-status chat_open(chat **out, const char *model_dir) { return open_one(out, model_dir, NULL); }
-status chat_open_named(chat **out, const char *model_dir, const char *name) { return open_one(out, model_dir, name); }
-
 void chat_close(chat *self) {
   if (!self) return;
-  free(self->bos);
-  free(self->eos);
+  jinja_close(self->plain);
+  jinja_close(self->with_tools);
+  json_decref(self->tokens);
   free(self);
 }
 
-const char *chat_name(const chat *self) { return self->family ? self->family->name : NULL; }
+const char *chat_name(const chat *self) { return self->name; }
 const char *chat_digest(const chat *self) { return *self->digest ? self->digest : NULL; }
 const char *chat_refusal(const chat *self) { return self->refusal; }
 
-/* === Rendering =============================================================================================== */
+/* === What a template sees ==================================================================================== */
 
-/* For base models and the shipped one: the contents, concatenated. */
-static status render_plain(const chat_request *request, unsigned variant, chat_text *out) {
-  (void)variant;
-  chat_text_put(out, request->bos);
-  for (size_t i = 0; i < request->count; i++) {
-    if (chat_message_calls(request, i))
-      return FAIL(ERR_UNSUPPORTED, "messages[%zu].tool_calls: this model's template shows no calls of tools", i);
-    TRY(chat_message_print(request, i, "content", out));
-  }
-  return OK;
-}
+typedef struct rendering {
+  const jinja_template *template;
+  const chat *chat;
+  json_t *messages;          /* a copy, checked */
+  const json_t *tools;       /* NULL: none */
+  const json_t *switches;    /* NULL: none */
+  const char *today;
+  bool continues, add_generation_prompt;
+  jinja_memory memory;
+  jinja_value shown, shown_tools; /* as the template saw them */
+} rendering;
 
 static status read_bool(const json_t *body, const char *key, bool otherwise, bool *out) {
   const json_t *value = json_object_get(body, key);
@@ -250,108 +207,163 @@ static status read_bool(const json_t *body, const char *key, bool otherwise, boo
   return OK;
 }
 
-static status read_switches(const family *f, const json_t *body, chat_request *request) {
-  static const char *const names[] = {"thinking", "enable_thinking", "clear_thinking"};
-  chat_switch *const switches[] = {&request->thinking, &request->enable_thinking, &request->clear_thinking};
-  const json_t *given = json_object_get(body, "chat_template_kwargs");
-  if (given && !json_is_object(given) && !json_is_null(given)) return FAIL(ERR_FORMAT, "chat_template_kwargs: expected an object");
+static status read_switches(const json_t *body, rendering *r) {
+  static const char *const taken[] = {"messages", "tools", "add_generation_prompt"};
+  const json_t *given = json_object_get(body, "chat_template_kwargs"), *value;
   const char *key = NULL;
-  json_t *value = NULL;
-  json_object_foreach((json_t *)given, key, value) {
-    size_t i = 0;
+  if (given && !json_is_object(given) && !json_is_null(given)) return FAIL(ERR_FORMAT, "chat_template_kwargs: expected an object");
+  json_object_foreach((json_t *)(uintptr_t)given, key, value) {
+    bool is_taken = false;
+    for (size_t i = 0; i < ARRAY_LEN(taken); i++) is_taken |= strcmp(taken[i], key) == 0;
     if (json_is_null(value)) continue;
-    while (i < ARRAY_LEN(names) && strcmp(names[i], key) != 0) i++;
-    if (i == ARRAY_LEN(names) || !(f->switches & 1u << i))
-      return FAIL(ERR_UNSUPPORTED, "chat_template_kwargs.%.64s: this model's template (%s) does not read it; hint: remove it", key,
-                  f->name);
-    if (!json_is_boolean(value)) return FAIL(ERR_FORMAT, "chat_template_kwargs.%s: expected true or false", names[i]);
-    *switches[i] = json_is_true(value) ? CHAT_ON : CHAT_OFF;
+    if (is_taken) return FAIL(ERR_UNSUPPORTED, "chat_template_kwargs.%s: expected next to it, not in it", key);
+    if (!jinja_reads(r->template, key))
+      return FAIL(ERR_UNSUPPORTED, "chat_template_kwargs.%.64s: this model's template does not read it; hint: remove it", key);
+    if (strcmp(key, "strftime_now") != 0) continue;
+    if (!json_is_string(value)) return FAIL(ERR_FORMAT, "chat_template_kwargs.strftime_now: expected a date as \"2025-07-31\"");
+    r->today = json_string_value(value);
   }
+  r->switches = json_is_object(given) ? given : NULL;
   return OK;
 }
 
-static status read_tools(const chat *self, const json_t *body, json_t *ignored, chat_request *request) {
+/* tools_ts_str: a variable of Kimi-K2.5's template that only the program of its tokenizer sets, from tools. */
+static status read_tools(const json_t *body, rendering *r) {
   const json_t *tools = json_object_get(body, "tools");
   if (!tools || json_is_null(tools) || (json_is_array(tools) && json_array_size(tools) == 0)) return OK;
   if (!json_is_array(tools)) return FAIL(ERR_FORMAT, "tools: expected a list");
-  if (!(self->family->shows & CHAT_SHOWS_TOOLS) || self->has_tool_template)
-    return FAIL(ERR_UNSUPPORTED, "tools: this model's template (%s) does not show them; hint: declare them in the system message",
-                self->family->name);
+  if (r->chat->with_tools) r->template = r->chat->with_tools;
+  if (!jinja_reads(r->template, "tools") || jinja_reads(r->template, "tools_ts_str"))
+    return FAIL(ERR_UNSUPPORTED, "tools: this model's template does not show them; hint: declare them in the system message");
   for (size_t i = 0; i < json_array_size(tools); i++)
     if (!json_is_object(json_array_get(tools, i))) return FAIL(ERR_FORMAT, "tools[%zu]: expected an object", i);
-  request->tools = tools;
-  return chat_keys_check_tools(tools, self->family->shows, ignored);
-}
-
-/* Appends the tag to the last message's content. */
-static status mark_end(chat_request *request) {
-  chat_text marked = {0};
-  chat_span content = {0};
-  char *bytes = NULL;
-  size_t count = 0;
-  TRY(chat_message_text(request, request->count - 1, "content", &content));
-  chat_text_put(&marked, content);
-  chat_text_say(&marked, CONTINUE_TAG);
-  TRY(chat_text_take(&marked, &bytes, &count));
-  int failed = json_object_set_new(json_array_get(request->messages, request->count - 1), "content", json_stringn(bytes, count));
-  free(bytes);
-  return failed ? FAIL(ERR_LIMIT, "messages: no memory") : OK;
-}
-
-/* Truncates the prompt at the tag; if the template stripped the tag's blank, also strips white space before the tag. */
-static status truncate_end(const chat_request *request, chat_span content, chat_text *out) {
-  chat_span text = {out->buffer.bytes, out->buffer.count};
-  size_t tag_bytes = sizeof CONTINUE_TAG - 1;
-  ptrdiff_t at = chat_text_find_last(text, "CONTINUE_FINAL_MESSAGE_TAG");
-  bool is_whole = at >= 0 && text.count - (size_t)at >= tag_bytes && memcmp(text.bytes + at, CONTINUE_TAG, tag_bytes) == 0;
-  text.count = at >= 0 ? (size_t)at : 0;
-  chat_span bare = chat_text_strip_end(text);
-  if (at < 0 || bare.count < content.count || memcmp(bare.bytes + bare.count - content.count, content.bytes, content.count) != 0)
-    return FAIL(ERR_FORMAT, "messages[%zu]: the template changes this message: it cannot be continued", request->count - 1);
-  out->buffer.count = is_whole ? text.count : bare.count;
+  r->tools = tools;
   return OK;
 }
 
-static status render(const chat *self, chat_request *request, bool continues, json_t *ignored, chat_text *out) {
-  json_t *last = NULL;
-  chat_span content = {0};
-  TRY(chat_keys_check(request->messages, self->family->shows, ignored));
-  TRY(chat_message_check(request->messages, self->family->between));
-  request->count = json_array_size(request->messages);
-  if (continues) {
-    last = json_incref((json_t *)chat_message_get(request, request->count - 1, "content"));
-    status marked = mark_end(request);
-    if (marked != OK) json_decref(last);
-    TRY(marked);
-    content = chat_text_strip(chat_message_span(last));
+static jinja_text key_text(const char *key) { return (jinja_text){key, strlen(key)}; }
+
+/* Next to calls an absent content is a None that prints as nothing; arguments that are text may be wanted as objects. */
+static status mark_message(jinja_memory *memory, jinja_dict *message) {
+  jinja_entry *calls = jinja_value_find(message, key_text("tool_calls"));
+  if (!calls) return OK;
+  for (size_t i = 0; i < calls->value.list->count; i++) {
+    const jinja_entry *function = jinja_value_find(calls->value.list->items[i].dict, key_text("function"));
+    jinja_entry *arguments = jinja_value_find(function->value.dict, key_text("arguments"));
+    if (arguments->value.kind == JINJA_TEXT) arguments->value.marks = JINJA_CODED;
   }
-  status result = self->family->render(request, self->family->variant, out);
-  if (result == OK) result = out->failure;
-  if (result == OK && continues) result = truncate_end(request, content, out);
-  json_decref(last);
+  if (!jinja_value_find(message, key_text("content")))
+    return jinja_value_put(memory, message, jinja_value_words("content"), (jinja_value){.kind = JINJA_NONE, .marks = JINJA_QUIET});
+  return OK;
+}
+
+typedef struct variables {
+  jinja_variable all[VARIABLES_MAX];
+  size_t count;
+} variables;
+
+static status add_variable(variables *v, const char *name, jinja_value value) {
+  if (v->count == VARIABLES_MAX) return FAIL(ERR_LIMIT, "chat_template_kwargs: more than %zu variables", v->count);
+  v->all[v->count++] = (jinja_variable){name, value};
+  return OK;
+}
+
+static status add_json(jinja_memory *memory, variables *v, const json_t *object) {
+  const char *key;
+  const json_t *value;
+  json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+    jinja_value made;
+    if (json_is_null(value) || strcmp(key, "strftime_now") == 0) continue;
+    TRY(jinja_value_of_json(memory, value, &made));
+    TRY(add_variable(v, key, made));
+  }
+  return OK;
+}
+
+static status render_once(rendering *r, char **text, size_t *bytes) {
+  variables v = {.count = 0};
+  jinja_memory *memory = &r->memory;
+  TRY(jinja_value_of_json(memory, r->messages, &r->shown));
+  for (size_t i = 0; i < r->shown.list->count; i++) TRY(mark_message(memory, r->shown.list->items[i].dict));
+  r->shown_tools = (jinja_value){.kind = JINJA_NONE};
+  if (r->tools) TRY(jinja_value_of_json(memory, r->tools, &r->shown_tools));
+  TRY(add_variable(&v, "messages", r->shown));
+  TRY(add_variable(&v, "tools", r->shown_tools));
+  TRY(add_variable(&v, "documents", (jinja_value){.kind = JINJA_NONE}));
+  TRY(add_variable(&v, "add_generation_prompt", jinja_value_bool(r->add_generation_prompt)));
+  TRY(add_json(memory, &v, r->chat->tokens));
+  TRY(add_json(memory, &v, r->switches));
+  return jinja_render(r->template, memory, v.all, v.count, r->today, text, bytes);
+}
+
+/* Renders with the arguments of calls as they were sent; if the template wants objects where texts were sent, once more with those. */
+static status render_template(rendering *r, char **text, size_t *bytes) {
+  status result = render_once(r, text, bytes);
+  if (result == OK || !r->memory.wants_objects) return result;
+  fail_clear();
+  jinja_memory_close(&r->memory);
+  TRY(chat_message_parse_arguments(r->messages));
+  return render_once(r, text, bytes);
+}
+
+/* === The end of a continued message ========================================================================== */
+
+/* Truncates the prompt at the tag; if the template stripped the tag's blank, also strips white space before the tag. */
+static status truncate_end(const rendering *r, char *text, size_t *bytes) {
+  const json_t *last = json_object_get(json_array_get(r->messages, json_array_size(r->messages) - 1), "content");
+  const size_t tag_bytes = sizeof CONTINUE_TAG - 1;
+  jinja_text whole = {text, *bytes}, bare_tag = {CONTINUE_TAG, tag_bytes - 1};
+  jinja_text content = {json_string_value(last), json_string_length(last) - tag_bytes};
+  content = jinja_text_strip(content, NULL, true, true);
+  ptrdiff_t at = jinja_text_find_last(whole, bare_tag);
+  bool is_whole = at >= 0 && *bytes - (size_t)at >= tag_bytes && memcmp(text + at, CONTINUE_TAG, tag_bytes) == 0;
+  jinja_text before = {text, at >= 0 ? (size_t)at : 0}, bare = jinja_text_strip(before, NULL, false, true);
+  if (at < 0 || !jinja_text_ends(bare, content))
+    return FAIL(ERR_FORMAT, "messages[%zu]: the template changes this message: it cannot be continued", json_array_size(r->messages) - 1);
+  *bytes = is_whole ? before.count : bare.count;
+  text[*bytes] = 0;
+  return OK;
+}
+
+/* === Rendering =============================================================================================== */
+
+static status render(rendering *r, json_t *ignored, char **text, size_t *bytes) {
+  bool tells_roles = jinja_mentions(r->template, "role");
+  const chat_message_form form = {
+    .takes_parts = jinja_mentions(r->template, "text"),
+    .shows_developer = !tells_roles || jinja_mentions(r->template, "developer"),
+    .shows_results = !tells_roles || jinja_mentions(r->template, "tool"),
+  };
+  char *made = NULL;
+  size_t made_bytes = 0;
+  TRY(chat_keys_check_parts(r->messages, ignored));
+  TRY(chat_message_check(r->messages, &form, r->continues ? CONTINUE_TAG : NULL));
+  status result = render_template(r, &made, &made_bytes);
+  if (result == OK) result = chat_keys_check(r->messages, r->shown, ignored);
+  if (result == OK && r->tools) result = chat_keys_check_tools(r->tools, r->shown_tools, ignored);
+  if (result == OK && r->continues) result = truncate_end(r, made, &made_bytes);
+  if (result == OK) {
+    *text = made;
+    *bytes = made_bytes;
+  } else free(made);
   return result;
 }
 
 status chat_render(const chat *self, const json_t *body, json_t *ignored, char **text, size_t *bytes) {
-  chat_request request = {0};
-  chat_text out = {0};
-  bool continues = false;
-  if (!self->family) return FAIL(ERR_UNSUPPORTED, "%s", self->refusal);
-  if (self->bos) request.bos = (chat_span){self->bos, strlen(self->bos)};
-  if (self->eos) request.eos = (chat_span){self->eos, strlen(self->eos)};
-  TRY(read_bool(body, "continue_final_message", false, &continues));
-  TRY(read_bool(body, "add_generation_prompt", !continues, &request.add_generation_prompt));
-  if (continues && request.add_generation_prompt)
+  rendering r = {.chat = self, .template = self->plain};
+  if (!self->name) return FAIL(ERR_UNSUPPORTED, "%s", self->refusal);
+  TRY(read_bool(body, "continue_final_message", false, &r.continues));
+  TRY(read_bool(body, "add_generation_prompt", !r.continues, &r.add_generation_prompt));
+  if (r.continues && r.add_generation_prompt)
     return FAIL(ERR_FORMAT, "continue_final_message: expected false, as add_generation_prompt is true");
-  TRY(read_switches(self->family, body, &request));
-  TRY(read_tools(self, body, ignored, &request));
+  TRY(read_tools(body, &r));
+  TRY(read_switches(body, &r));
   const json_t *messages = json_object_get(body, "messages");
   if (!json_is_array(messages) || json_array_size(messages) == 0)
     return FAIL(ERR_FORMAT, "messages: expected a list of at least one message");
-  if (!(request.messages = chat_keys_copy(messages))) return FAIL(ERR_LIMIT, "messages: no memory");
-  status result = render(self, &request, continues, ignored, &out);
-  if (result == OK) result = chat_text_take(&out, text, bytes);
-  chat_text_close(&out);
-  json_decref(request.messages);
+  if (!(r.messages = chat_keys_copy(messages))) return FAIL(ERR_LIMIT, "messages: no memory");
+  status result = render(&r, ignored, text, bytes);
+  jinja_memory_close(&r.memory);
+  json_decref(r.messages);
   return result;
 }

@@ -12,56 +12,62 @@
 #define DEVELOPER 16u
 #define OTHERS (SYSTEM | USER | DEVELOPER)
 #define ANY (OTHERS | ASSISTANT | TOOL)
-#define ALWAYS (~0u)
 
-typedef enum verdict { REFUSED, IGNORED } verdict; /* of a key that is not shown */
+typedef enum verdict { REFUSED, IGNORED } verdict; /* of a key that was not read */
 
 typedef struct key {
   const char *name;
   unsigned roles;      /* of the messages that may have it; of other objects: ANY */
-  unsigned shows;      /* any of these bits: the template shows it */
   verdict otherwise;
   const char *neutral; /* a text that asks for nothing; NULL: only "" does */
   const char *hint;
 } key;
 
 static const key of_messages[] = {
-  {"role", ANY, ALWAYS, REFUSED, NULL, NULL},
-  {"content", ANY, ALWAYS, REFUSED, NULL, NULL},
-  {"tool_calls", ANY, ALWAYS, REFUSED, NULL, NULL}, /* message.c checks the role */
-  {"tool_call_id", TOOL, CHAT_SHOWS_RESULT_ID, IGNORED, NULL, NULL},
-  {"name", TOOL, CHAT_SHOWS_NAME, IGNORED, NULL, NULL},
-  {"name", OTHERS | ASSISTANT, CHAT_SHOWS_NAME, REFUSED, NULL, "write it into the content"},
-  {"reasoning_content", ASSISTANT, CHAT_SHOWS_REASONING, REFUSED, NULL, "leave it out"},
-  {"prefix", ASSISTANT, CHAT_SHOWS_PREFIX, REFUSED, NULL, "continue_final_message continues the last message"},
-  {"partial", ASSISTANT, 0, REFUSED, NULL, "continue_final_message continues the last message"},
-  {"reasoning", ASSISTANT, 0, REFUSED, NULL, "is \"reasoning_content\" meant?"},
-  {"cache_control", ANY, 0, IGNORED, NULL, NULL},
-  {"refusal", ASSISTANT, 0, REFUSED, NULL, "write it into the content"},
-  {"annotations", ASSISTANT, 0, REFUSED, NULL, "leave it out"},
-  {"audio", ASSISTANT, 0, REFUSED, NULL, "leave it out"},
-  {"function_call", ASSISTANT, 0, REFUSED, NULL, "use tool_calls"},
+  {"content", ANY, REFUSED, NULL, "send it in a message of another role or place"},
+  {"tool_calls", ANY, REFUSED, NULL, "leave out the content, or write the calls into it"},
+  {"tool_call_id", TOOL, IGNORED, NULL, NULL},
+  {"name", TOOL, IGNORED, NULL, NULL},
+  {"name", OTHERS | ASSISTANT, REFUSED, NULL, "write it into the content"},
+  {"reasoning_content", ASSISTANT, REFUSED, NULL, "leave it out"},
+  {"prefix", ASSISTANT, REFUSED, NULL, "continue_final_message continues the last message"},
+  {"partial", ASSISTANT, REFUSED, NULL, "continue_final_message continues the last message"},
+  {"reasoning", ASSISTANT, REFUSED, NULL, "is \"reasoning_content\" meant?"},
+  {"cache_control", ANY, IGNORED, NULL, NULL},
+  {"refusal", ASSISTANT, REFUSED, NULL, "write it into the content"},
+  {"annotations", ASSISTANT, REFUSED, NULL, "leave it out"},
+  {"audio", ASSISTANT, REFUSED, NULL, "leave it out"},
+  {"function_call", ASSISTANT, REFUSED, NULL, "use tool_calls"},
 };
 static const key of_parts[] = {
-  {"type", ANY, ALWAYS, REFUSED, NULL, NULL},
-  {"text", ANY, ALWAYS, REFUSED, NULL, NULL},
-  {"cache_control", ANY, 0, IGNORED, NULL, NULL},
-  {"annotations", ANY, 0, REFUSED, NULL, "leave it out"},
+  {"cache_control", ANY, IGNORED, NULL, NULL},
+  {"annotations", ANY, REFUSED, NULL, "leave it out"},
+};
+static const key of_shown_parts[] = {
+  {"type", ANY, IGNORED, "text", NULL},
+  {"text", ANY, REFUSED, NULL, "send the content as one text"},
+  {"cache_control", ANY, IGNORED, "", NULL},
 };
 static const key of_calls[] = {
-  {"function", ANY, ALWAYS, REFUSED, NULL, NULL},
-  {"id", ANY, CHAT_SHOWS_CALL_ID, IGNORED, NULL, NULL},
-  {"type", ANY, CHAT_SHOWS_CALL_TYPE, REFUSED, "function", "only functions can be called"},
-  {"index", ANY, 0, IGNORED, NULL, NULL},
+  {"function", ANY, REFUSED, NULL, "write the call into the content"},
+  {"id", ANY, IGNORED, NULL, NULL},
+  {"type", ANY, REFUSED, "function", "only functions can be called"},
+  {"index", ANY, IGNORED, NULL, NULL},
 };
 static const key of_called[] = {
-  {"name", ANY, ALWAYS, REFUSED, NULL, NULL},
-  {"arguments", ANY, ALWAYS, REFUSED, NULL, NULL},
+  {"name", ANY, REFUSED, NULL, "write the call into the content"},
+  {"arguments", ANY, REFUSED, NULL, "write the call into the content"},
 };
 static const key of_tools[] = {
-  {"function", ANY, ALWAYS, REFUSED, NULL, NULL},
-  {"type", ANY, CHAT_SHOWS_WHOLE_TOOLS, REFUSED, "function", "only functions can be called"},
-  {"cache_control", ANY, CHAT_SHOWS_WHOLE_TOOLS, IGNORED, NULL, NULL},
+  {"function", ANY, REFUSED, NULL, "declare it in the system message"},
+  {"type", ANY, REFUSED, "function", "only functions can be called"},
+  {"cache_control", ANY, IGNORED, NULL, NULL},
+};
+static const key of_functions[] = {
+  {"name", ANY, REFUSED, NULL, "declare it in the system message"},
+  {"description", ANY, REFUSED, NULL, "declare it in the system message"},
+  {"parameters", ANY, REFUSED, NULL, "declare it in the system message"},
+  {"strict", ANY, IGNORED, NULL, NULL},
 };
 
 static bool is_empty(const json_t *value, const char *neutral) {
@@ -77,31 +83,47 @@ static status ignore(const char *path, const char *name, json_t *ignored) {
   return json_array_append_new(ignored, json_string(whole)) ? FAIL(ERR_LIMIT, "messages: no memory") : OK;
 }
 
-/* Judges one member of the object at this path. */
-static status judge(const char *path, const key *keys, size_t count, unsigned role, unsigned shows, const char *name, const json_t *value,
+/* Judges one member, which was not read, of the object at this path. */
+static status judge(const char *path, const key *keys, size_t count, unsigned role, const char *name, const json_t *value,
                     json_t *ignored) {
   const key *found = NULL;
   for (size_t i = 0; i < count && (!found || !(found->roles & role)); i++)
     if (strcmp(keys[i].name, name) == 0) found = &keys[i];
   if (json_is_null(value)) return OK;
   if (!found) return FAIL(ERR_USAGE, "%s.%.64s: unknown key; hint: SERVING.md lists those of a conversation", path, name);
-  if ((found->shows & shows) && (found->roles & role)) return OK;
-  if (found->shows == ALWAYS || is_empty(value, found->neutral)) return OK;
+  if (is_empty(value, found->neutral)) return OK;
   if (!(found->roles & role)) return FAIL(ERR_UNSUPPORTED, "%s.%s: a message of this role has none; hint: leave it out", path, name);
   if (found->otherwise == IGNORED) return ignore(path, name, ignored);
   return FAIL(ERR_UNSUPPORTED, "%s.%s: this model's template does not show it; hint: %s", path, name, found->hint);
 }
 
-static status judge_all(const char *path, const key *keys, size_t count, unsigned role, unsigned shows, const json_t *object,
+/* values: the dict that the template saw, or NULL: none. */
+static bool was_read(const jinja_dict *values, const char *name) {
+  const jinja_entry *entry = values ? jinja_value_find(values, (jinja_text){name, strlen(name)}) : NULL;
+  return entry && entry->was_read;
+}
+
+static status judge_all(const char *path, const key *keys, size_t count, unsigned role, const json_t *object, const jinja_dict *values,
                         json_t *ignored) {
   const char *name;
   const json_t *value;
   json_object_foreach((json_t *)(uintptr_t)object, name, value)
-    TRY(judge(path, keys, count, role, shows, name, value, ignored));
+    if (!was_read(values, name)) TRY(judge(path, keys, count, role, name, value, ignored));
   return OK;
 }
 
-#define JUDGE(path, keys, role, object) judge_all(path, keys, ARRAY_LEN(keys), role, shows, object, ignored)
+#define JUDGE(path, keys, role, object, values) judge_all(path, keys, ARRAY_LEN(keys), role, object, values, ignored)
+
+static const jinja_dict *dict_of(jinja_value value) { return value.kind == JINJA_DICT ? value.dict : NULL; }
+
+static jinja_value member(const jinja_dict *dict, const char *name) {
+  const jinja_entry *entry = dict ? jinja_value_find(dict, (jinja_text){name, strlen(name)}) : NULL;
+  return entry ? entry->value : (jinja_value){.kind = JINJA_ABSENT};
+}
+
+static jinja_value item(jinja_value list, size_t index) {
+  return list.kind == JINJA_LIST && index < list.list->count ? list.list->items[index] : (jinja_value){.kind = JINJA_ABSENT};
+}
 
 /* === Messages ================================================================================================ */
 
@@ -113,24 +135,43 @@ static unsigned role_of(const json_t *message) {
   return 0;
 }
 
-static status check_message(size_t index, const json_t *message, unsigned shows, json_t *ignored) {
-  const json_t *content = json_object_get(message, "content"), *calls = json_object_get(message, "tool_calls");
+/* The members of a part that no template shows: its text and its type are checked elsewhere. */
+status chat_keys_check_parts(const json_t *messages, json_t *ignored) {
   char path[PATH_BYTES];
-  unsigned role = role_of(message);
-  if (!role) return OK; /* message.c says so */
+  for (size_t i = 0; i < json_array_size(messages); i++) {
+    const json_t *content = json_object_get(json_array_get(messages, i), "content"), *value;
+    for (size_t k = 0; k < json_array_size(content); k++) {
+      const json_t *part = json_array_get(content, k);
+      const char *name;
+      if (!json_text_is(json_object_get(part, "type"), "text")) continue;
+      snprintf(path, sizeof path, "messages[%zu].content[%zu]", i, k);
+      json_object_foreach((json_t *)(uintptr_t)part, name, value)
+        if (strcmp(name, "type") != 0 && strcmp(name, "text") != 0)
+          TRY(judge(path, of_parts, ARRAY_LEN(of_parts), ANY, name, value, ignored));
+    }
+  }
+  return OK;
+}
+
+static status check_message(size_t index, const json_t *message, const jinja_dict *values, json_t *ignored) {
+  const json_t *content = json_object_get(message, "content"), *calls = json_object_get(message, "tool_calls"), *value;
+  char path[PATH_BYTES];
+  const char *name;
   snprintf(path, sizeof path, "messages[%zu]", index);
-  TRY(JUDGE(path, of_messages, role, message));
+  json_object_foreach((json_t *)(uintptr_t)message, name, value)
+    if (strcmp(name, "role") != 0 && !was_read(values, name)) /* a template need not tell roles apart */
+      TRY(judge(path, of_messages, ARRAY_LEN(of_messages), role_of(message), name, value, ignored));
   for (size_t i = 0; i < json_array_size(content); i++) {
     snprintf(path, sizeof path, "messages[%zu].content[%zu]", index, i);
-    if (json_text_is(json_object_get(json_array_get(content, i), "type"), "text"))
-      TRY(JUDGE(path, of_parts, ANY, json_array_get(content, i)));
+    TRY(JUDGE(path, of_shown_parts, ANY, json_array_get(content, i), dict_of(item(member(values, "content"), i))));
   }
   for (size_t i = 0; i < json_array_size(calls); i++) {
     const json_t *call = json_array_get(calls, i);
+    const jinja_dict *shown = dict_of(item(member(values, "tool_calls"), i));
     snprintf(path, sizeof path, "messages[%zu].tool_calls[%zu]", index, i);
-    TRY(JUDGE(path, of_calls, ANY, call));
+    TRY(JUDGE(path, of_calls, ANY, call, shown));
     snprintf(path, sizeof path, "messages[%zu].tool_calls[%zu].function", index, i);
-    TRY(JUDGE(path, of_called, ANY, json_object_get(call, "function")));
+    TRY(JUDGE(path, of_called, ANY, json_object_get(call, "function"), dict_of(member(shown, "function"))));
   }
   return OK;
 }
@@ -147,15 +188,16 @@ static status check_order(size_t index, const json_t *result, const json_t *call
   return OK;
 }
 
-status chat_keys_check(const json_t *messages, unsigned shows, json_t *ignored) {
+status chat_keys_check(const json_t *messages, jinja_value values, json_t *ignored) {
   const json_t *calls = NULL;
   size_t order = 0;
   for (size_t i = 0; i < json_array_size(messages); i++) {
     const json_t *message = json_array_get(messages, i);
+    const jinja_dict *shown = dict_of(item(values, i));
     bool is_result = role_of(message) == TOOL;
     if (!is_result) calls = json_object_get(message, "tool_calls"), order = 0;
-    else if (!(shows & CHAT_SHOWS_RESULT_ID)) TRY(check_order(i, message, calls, order++));
-    TRY(check_message(i, message, shows, ignored));
+    else if (!was_read(shown, "tool_call_id")) TRY(check_order(i, message, calls, order++));
+    TRY(check_message(i, message, shown, ignored));
   }
   return OK;
 }
@@ -163,15 +205,15 @@ status chat_keys_check(const json_t *messages, unsigned shows, json_t *ignored) 
 /* === Tools =================================================================================================== */
 
 /* A template that shows functions only shows the whole tool if that has none. */
-status chat_keys_check_tools(const json_t *tools, unsigned shows, json_t *ignored) {
-  for (size_t i = 0; i < json_array_size(tools) && !(shows & CHAT_SHOWS_WHOLE_TOOLS); i++) {
+status chat_keys_check_tools(const json_t *tools, jinja_value values, json_t *ignored) {
+  for (size_t i = 0; i < json_array_size(tools); i++) {
     const json_t *tool = json_array_get(tools, i), *function = json_object_get(tool, "function");
-    const json_t *strict = json_object_get(function ? function : tool, "strict");
+    const jinja_dict *shown = dict_of(item(values, i));
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "tools[%zu]", i);
-    if (function) TRY(JUDGE(path, of_tools, ANY, tool));
-    snprintf(path, sizeof path, function ? "tools[%zu].function" : "tools[%zu]", i);
-    if (!(shows & CHAT_SHOWS_STRICT) && strict && !json_is_null(strict) && !json_is_false(strict)) TRY(ignore(path, "strict", ignored));
+    TRY(JUDGE(path, of_tools, ANY, tool, shown));
+    snprintf(path, sizeof path, "tools[%zu].function", i);
+    if (json_is_object(function)) TRY(JUDGE(path, of_functions, ANY, function, dict_of(member(shown, "function"))));
   }
   return OK;
 }

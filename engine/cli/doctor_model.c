@@ -76,7 +76,7 @@ static void check_stop_ids(cli_doctor_report *report, const char *model_dir) {
 
 static void check_chat(cli_doctor_report *report, const char *model_dir) {
   chat *templates = NULL;
-  status result = chat_open(&templates, model_dir);
+  status result = chat_open(&templates, model_dir, NULL);
   if (result != OK) cli_doctor_report_fail(report, "chat", CLI_DOCTOR_WARNING, result);
   else if (chat_name(templates)) cli_doctor_report_add(report, "chat", CLI_DOCTOR_OK, NULL, "template %s", chat_name(templates));
   else cli_doctor_report_add(report, "chat", chat_digest(templates) ? CLI_DOCTOR_WARNING : CLI_DOCTOR_UNUSED, NULL, "none: %s",

@@ -31,6 +31,7 @@ static const char HELP[] =
   "  --perturb WORD      also run under another numerics of the model and report which answers flip: a\n"
   "                      plan's file, or KEY=VALUE of chunk-tokens, group-chunks, parity,\n"
   "                      latent-norm-eps, kv-cache-dtype, kv-cache-scales; may be repeated\n"
+  "  --chat-template FILE  a Jinja template in place of the model's own\n"
   "  --output-format F   text: a table of the scores; json: the manifest's outcome (text)\n"
   CLI_CONFIG_HELP;
 
@@ -56,7 +57,7 @@ static status parse_arguments(eval_run *self, eval_options *o, int argc, char **
     {"--plan", cli_options_text, &self->engine.plan_path}, {"--model", cli_options_text, &self->engine.model_dir},
     {"--output", cli_options_text, &self->folder}, {"--resume", NULL, &self->resume}, {"--no-text", NULL, &self->without_text},
     {"--limit", take_limit, &self->tasks}, {"--perturb", eval_run_perturb, self},
-    {"--output-format", cli_options_text, &o->format}};
+    {"--output-format", cli_options_text, &o->format}, {"--chat-template", cli_options_text, &self->chat_template}};
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   cli_config_options(&o->config, CLI_CONFIG_EVAL, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, o->words, &o->task_count));

@@ -38,6 +38,7 @@ static const char HELP[] =
   "  verbatim replay out/manifest.json --plan my.plan --model MODEL_DIR --output again\n\n"
   "  --plan PLAN         the plan (default: the one that the manifest names)\n"
   "  --model DIR         the model's folder (default: the one that the manifest names)\n"
+  "  --chat-template FILE  a Jinja template in place of the model's own\n"
   "  --tasks DIR         folder of the files that the manifest names but does not contain\n"
   "  --output DIR        keep the results, in a new folder\n"
   "  --stepwise          make every token by a step of its own; else the tokens of the receipt next\n"
@@ -66,7 +67,7 @@ static status parse_arguments(replay *self, int argc, char **argv) {
   cli_option table[40] = {
     {"--plan", cli_options_text, &self->run.engine.plan_path}, {"--model", cli_options_text, &self->run.engine.model_dir},
     {"--tasks", cli_options_text, &self->tasks_folder}, {"--output", cli_options_text, &self->run.folder}, {"--force", NULL, &self->force},
-    {"--stepwise", NULL, &self->stepwise}};
+    {"--stepwise", NULL, &self->stepwise}, {"--chat-template", cli_options_text, &self->run.chat_template}};
   cli_engine_options(&self->run.engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
   if (count != 1) return FAIL(ERR_USAGE, "replay: expected one MANIFEST, found %u words; hint: verbatim replay --help", count);

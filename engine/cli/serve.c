@@ -52,6 +52,7 @@ static const char HELP[] =
   "  --host HOST         name or address to listen on (127.0.0.1)\n"
   "  --port N            port to listen on; 0 is any free one (8000)\n"
   "  --served-model-name NAME  the model's name in requests (MODEL_DIR as given)\n"
+  "  --chat-template FILE  a Jinja template in place of the model's own\n"
   "  --api-key KEY       require \"Authorization: Bearer KEY\", except for /health and /version; better\n"
   "                      in the environment, as VERBATIM_API_KEY\n"
   "  --allowed-host NAME allow requests that name this host (header Host), on any port; * for all;\n"
@@ -74,7 +75,7 @@ static const char HELP[] =
   "The receipt has every request that the engine accepted, in the order in which they finished.\n\n";
 
 typedef struct serve_options {
-  const char *host, *name, *api_key, *access_log, *ready_file;
+  const char *host, *name, *api_key, *access_log, *ready_file, *chat_template;
   const char **words; /* from argv: plan and model folder */
   uint32_t port, waiting_max, connections_max, client_seconds, drain_seconds;
   uint64_t body_bytes_max, request_bytes_max;
@@ -151,7 +152,8 @@ static status parse_arguments(server *self, int argc, char **argv) {
     {"--max-connections", cli_options_u32, &o->connections_max}, {"--client-timeout", cli_options_u32, &o->client_seconds},
     {"--drain-timeout", cli_options_u32, &o->drain_seconds}, {"--access-log", cli_options_text, &o->access_log},
     {"--ready-file", cli_options_text, &o->ready_file}, {"--allowed-host", take_host, &o->hosts},
-    {"--allowed-origin", take_origin, &o->origins}};
+    {"--allowed-origin", take_origin, &o->origins},
+    {"--chat-template", cli_options_text, &o->chat_template}};
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   cli_config_options(&self->config, CLI_CONFIG_SERVE, table, ARRAY_LEN(table));
   o->api_key = getenv("VERBATIM_API_KEY");
@@ -327,13 +329,14 @@ static status start(server *self) {
   const serve_options *o = &self->options;
   const char *log = o->access_log && strcmp(o->access_log, "-") != 0 ? o->access_log : NULL;
   const cli_files_row files[] = {CLI_ENGINE_FILES(&self->engine), CLI_CONFIG_FILES(&self->config),
-                                 {CLI_FILES_WRITTEN, log, "the access log"}, {CLI_FILES_WRITTEN, o->ready_file, "the ready file"}};
+                                 {CLI_FILES_WRITTEN, log, "the access log"}, {CLI_FILES_WRITTEN, o->ready_file, "the ready file"},
+                                 {CLI_FILES_READ, o->chat_template, "the chat template"}};
   TRY(cli_files_check(files, ARRAY_LEN(files)));
   TRY(cli_config_plan(&self->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
   TRY(open_access_log(self));
   TRY(tokenizer_open(&self->tokenizer, self->engine.model_dir));
   TRY(tell_differences(self));
-  TRY(chat_open(&self->chat, self->engine.model_dir));
+  TRY(chat_open(&self->chat, self->engine.model_dir, self->options.chat_template));
   self->engine.config.text = true;
   TRY(cli_engine_open(&self->engine));
   TRY(cli_engine_begin(&self->engine, self->tokenizer));

@@ -57,6 +57,7 @@ const cli_config_key cli_config_keys[] = {
   {"host", SERVE | DOCTOR, 0, NULL},
   {"port", SERVE | DOCTOR, 0, NULL},
   {"served-model-name", SERVE, 0, NULL},
+  {"chat-template", SERVE | EVAL, 0, NULL},
   {"api-key", SERVE, CLI_CONFIG_IS_SECRET, NULL},
   {"allowed-host", SERVE, CLI_CONFIG_IS_LIST, NULL},
   {"allowed-origin", SERVE, CLI_CONFIG_IS_LIST, NULL},

@@ -1,5 +1,6 @@
 /* jinja/expression.c - see jinja/expression.h. The functions stand in the order of precedence, as in jinja2/parser.py. */
 #include "jinja/expression.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "jinja/filters.h"
@@ -76,8 +77,11 @@ static status parse_number(jinja_parser *p, jinja_node **out) {
   }
   digits[count] = 0;
   if (p->token.kind == JINJA_FRACTION) (*out)->value = (jinja_value){.kind = JINJA_REAL, .real = strtod(digits, NULL)};
-  else if (count > 18) return FAIL(ERR_LIMIT, "chat template, line %u: an integer of more than 18 digits", p->token.line);
-  else (*out)->value = jinja_value_integer(strtoll(digits, NULL, 10));
+  else {
+    errno = 0;
+    (*out)->value = jinja_value_integer(strtoll(digits, NULL, 10));
+    if (errno) return FAIL(ERR_LIMIT, "chat template, line %u: an integer beyond 64 bits", p->token.line);
+  }
   return jinja_parser_next(p);
 }
 

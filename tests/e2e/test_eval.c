@@ -188,7 +188,7 @@ static void chats(void **state) {
        "sed 's/\"task\":\"cht\"/\"task\":\"all\"/' x/results.jsonl > a && head -50 ev/results.jsonl > b && cmp a b");
   json_t *manifest = read_json("x/manifest.json"), *plain = read_json("ev/manifest.json");
   const json_t *template = json_object_get(json_object_get(manifest, "setup"), "chat_template");
-  assert_string_equal(json_string_value(json_object_get(template, "name")), "plain");
+  assert_string_equal(json_string_value(json_object_get(template, "name")), "jinja");
   assert_string_equal(json_string_value(json_object_get(template, "digest")), "00bea8f9fbcfebfe7083520b80e73265");
   assert_true(json_is_null(json_object_get(json_object_get(plain, "setup"), "chat_template")));
   json_decref(manifest);

@@ -276,9 +276,9 @@ static void a_chat_is_answered_as_its_text_is(void **state) {
   free(receipt);
 }
 
-static void a_template_that_is_not_known_is_not_guessed(void **state) {
+static void a_template_that_is_not_implemented_is_not_guessed(void **state) {
   (void)state;
-  static const char copy[] = "mkdir -p strange && cp $TINY/*.* strange/ && printf '{{ messages|length }}' > strange/chat_template.jinja";
+  static const char copy[] = "mkdir -p strange && cp $TINY/*.* strange/ && printf '{%% include %%}' > strange/chat_template.jinja";
   e2e_model strange = model;
   served server;
   char body[512], output[256];
@@ -751,7 +751,7 @@ int main(int argc, char **argv) {
     cmocka_unit_test(too_much_is_refused_and_not_kept), cmocka_unit_test(bodies_share_the_memory_for_requests),
     cmocka_unit_test(heads_and_bodies_have_limits), cmocka_unit_test(requests_may_share_a_connection),
     cmocka_unit_test(the_access_log_has_every_reply), cmocka_unit_test(a_chat_is_answered_as_its_text_is),
-    cmocka_unit_test(a_template_that_is_not_known_is_not_guessed), cmocka_unit_test(what_only_the_engine_knows_is_refused_with_400),
+    cmocka_unit_test(a_template_that_is_not_implemented_is_not_guessed), cmocka_unit_test(what_only_the_engine_knows_is_refused_with_400),
     cmocka_unit_test(connections_beyond_the_limit_wait), cmocka_unit_test(what_is_large_holds_nobody_up),
     cmocka_unit_test(large_bodies_and_replies_are_whole),
     cmocka_unit_test(slow_clients_are_not_waited_for), cmocka_unit_test(a_client_that_does_not_read_is_cut_off),

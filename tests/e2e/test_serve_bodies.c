@@ -160,7 +160,7 @@ static int open_all(void **state) {
   if (verbatim_open(&engine, &config) != 0) fail_msg("%s", verbatim_error());
   info = verbatim_describe(engine);
   assert_int_equal(tokenizer_open(&text_tokenizer, folder.model_dir), OK);
-  assert_int_equal(chat_open(&templates, folder.model_dir), OK);
+  assert_int_equal(chat_open(&templates, folder.model_dir, NULL), OK);
   model = (serve_model){.name = "tiny", .info = &info, .tokenizer = text_tokenizer, .chat = templates, .fingerprint = "vb",
                         .choices_max = 64,
                         .created = 1};

@@ -99,7 +99,8 @@ static status lock_folder(keeper *k) {
 }
 
 static status check_files(const eval_run *self) {
-  const cli_files_row own[] = {CLI_ENGINE_FILES(&self->engine), {CLI_FILES_FOLDER, self->folder, "in the folder of the evaluation"}};
+  const cli_files_row own[] = {CLI_ENGINE_FILES(&self->engine), {CLI_FILES_FOLDER, self->folder, "in the folder of the evaluation"},
+                               {CLI_FILES_READ, self->chat_template, "the chat template"}};
   size_t count = 0, room = ARRAY_LEN(own) + self->file_count + self->perturb_count + 3 * (size_t)self->tasks.count;
   cli_files_row *rows = calloc(room, sizeof *rows);
   if (!rows) return no_memory();
@@ -565,7 +566,7 @@ static status run_all(keeper *k) {
   TRY(prepare_folder(k));
   TRY(find_others(k));
   TRY(tokenizer_open(&k->tokenizer, k->run->engine.model_dir));
-  TRY(chat_open(&k->chat, k->run->engine.model_dir));
+  TRY(chat_open(&k->chat, k->run->engine.model_dir, k->run->chat_template));
   TRY(run_passes(k));
   if (k->is_finished) return check_finished(k);
   return k->run->is_interrupted ? OK : finish(k);

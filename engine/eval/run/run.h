@@ -13,7 +13,7 @@
 
 typedef struct eval_run { /* zeroed: closed; the caller sets the upper fields */
   cli_engine engine;          /* options: used to open the engine of every pass */
-  const char *folder;
+  const char *folder, *chat_template; /* chat_template: a Jinja file; NULL: the model's own */
   bool resume;
   bool without_text;          /* neither results nor manifest hold texts of items */
   const char *perturb[EVAL_RUN_PERTURB_MAX]; /* [perturb_count]: plan files, or KEY=VALUE */

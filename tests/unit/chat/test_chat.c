@@ -1,5 +1,4 @@
-/* test_chat.c - chat templates: renderers against jinja2's output for the templates (tests/data/chat, tools/chat_vectors.py), the choice of
- * the template, refusals, and JSON as Python writes it. */
+/* test_chat.c - chat templates: prompts against jinja2's (tests/data/chat, tools/chat_vectors.py), where a template is found, refusals. */
 #include "tests/unit/unit.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -8,34 +7,33 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "engine/chat/chat.h"
-#include "engine/chat/text.h"
 #include "engine/text/tokenizer.h"
 
 #define VECTORS "tests/data/chat"
 #define MODEL "tests/tiny" /* its BOS and EOS are those of the vectors */
 
 static chat *open_named(const char *name) {
+  char file[128];
+  bool is_program = strcmp(name, "deepseek_v32") == 0;
   chat *self = NULL;
   fail_clear();
-  if (chat_open_named(&self, MODEL, name) != OK) fail_msg("%s: %s", name, fail_text());
+  snprintf(file, sizeof file, VECTORS "/%s.jinja", name);
+  if (chat_open(&self, is_program ? VECTORS "/deepseek_v32" : MODEL, is_program ? NULL : file) != OK) fail_msg("%s: %s", name, fail_text());
   return self;
 }
 
 /* === Vectors ================================================================================================= */
 
-/* What the templates read, by the first letters of their names: their texts say so, not the renderers. */
+/* What the templates read: their texts say so. */
 static bool reads(const char *name, const char *key) {
-  static const struct { const char *key, *names[5]; } all[] = {
-    {"name", {"kimi_k2_", "kimi_k25"}}, {"prefix", {"deepseek_v31"}},
-    {"reasoning_content", {"kimi_k2_thinking", "kimi_k25", "glm_", "deepseek_v32"}}};
-  for (size_t i = 0; i < ARRAY_LEN(all); i++)
-    for (size_t k = 0; strcmp(all[i].key, key) == 0 && all[i].names[k]; k++)
-      if (strncmp(name, all[i].names[k], strlen(all[i].names[k])) == 0) return true;
-  return false;
+  static const char *const thinkers[] = {"glm_47", "deepseek_v32", "turns_with_calls"};
+  bool is_found = false;
+  for (size_t i = 0; i < ARRAY_LEN(thinkers); i++) is_found |= strcmp(name, thinkers[i]) == 0;
+  return is_found && strcmp(key, "reasoning_content") == 0;
 }
 
-/* V2.5's and V3's templates show calls only if there is no content. */
-static bool hides_calls(const char *name) { return strcmp(name, "deepseek_v25") == 0 || strcmp(name, "deepseek_v3") == 0; }
+/* These templates show no content next to calls. */
+static bool hides_contents(const char *name) { return strcmp(name, "headers_with_date") == 0 || strcmp(name, "strict_instructions") == 0; }
 
 /* Removes from a copy of the body what the template would drop without a word. Returns whether there was any. */
 static bool take_lost(const char *name, json_t *body) {
@@ -52,19 +50,19 @@ static bool take_lost(const char *name, json_t *body) {
       json_object_del(message, keys[k]);
       lost = true;
     }
-    size_t calls = json_array_size(json_object_get(message, "tool_calls"));
-    if (hides_calls(name) && calls && json_string_length(json_object_get(message, "content"))) {
-      json_object_del(message, "tool_calls");
-      lost = true;
-    }
+    bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+    const json_t *content = json_object_get(message, "content");
+    if (!hides_contents(name) || !has_calls || (json_string_length(content) == 0 && json_array_size(content) == 0)) continue;
+    json_object_del(message, "content");
+    lost = true;
   }
   return lost;
 }
 
-/* Removes from a copy of the body what says nothing: null, and an empty list of calls. An absent content next to calls is an empty one,
- * which V2.5 and V3 must not have. has_none: another message has no content; is_odd: a template does something else for what says nothing.
+/* Removes from a copy of the body what says nothing: null, and an empty list of calls. An absent content next to calls is an empty one.
+ * has_none: another message has no content; is_odd: a template does something else for what says nothing.
  * Returns whether anything was removed. */
-static bool take_nothing(const char *name, json_t *body, bool *has_none, bool *is_odd) {
+static bool take_nothing(json_t *body, bool *has_none, bool *is_odd) {
   bool changed = false;
   size_t i;
   json_t *message, *value;
@@ -81,10 +79,8 @@ static bool take_nothing(const char *name, json_t *body, bool *has_none, bool *i
     bool has_calls = json_object_get(message, "tool_calls") != NULL;
     value = json_object_get(message, "content");
     *has_none |= !has_calls && !value;
-    if (!has_calls || json_string_length(value) || json_is_array(value) || (value != NULL) != hides_calls(name)) continue;
-    *is_odd |= value != NULL;
-    if (value) json_object_del(message, "content");
-    else json_object_set_new(message, "content", json_string(""));
+    if (!has_calls || json_string_length(value) || json_is_array(value) || value) continue;
+    json_object_set_new(message, "content", json_string(""));
     changed = true;
   }
   return changed;
@@ -128,19 +124,32 @@ static bool is_text(const chat *self, const json_t *body, const json_t *expected
   return same;
 }
 
-/* Returns whether the renderer gives for the conversation what its template gave; where the template drops what was said, or prints the
+/* The body with the date that the vectors show, if its template asks for one. */
+static json_t *with_date(const char *name, const json_t *body) {
+  json_t *copy = json_deep_copy(body), *switches = json_object_get(copy, "chat_template_kwargs");
+  if (strcmp(name, "roles_in_marks") != 0) return copy;
+  if (!json_is_object(switches)) {
+    switches = json_object();
+    json_object_set_new(copy, "chat_template_kwargs", switches);
+  }
+  json_object_set_new(switches, "strftime_now", json_string("2025-07-31"));
+  return copy;
+}
+
+/* Returns whether we give for the conversation what jinja2 gave; where the template drops what was said, or prints the
  * word None, whether it refuses that, and gives the same for the rest. */
-static bool is_same(const chat *self, const json_t *conversation, const json_t *vector) {
+static bool is_same(const char *name, const chat *self, const json_t *conversation, const json_t *vector) {
   const json_t *expected = json_object_get(vector, "text");
-  json_t *given = json_deep_copy(json_object_get(conversation, "body"));
-  bool has_none = false, is_odd = false, lost = take_lost(chat_name(self), given);
-  bool good = !lost || is_refused(self, json_object_get(conversation, "body"), ERR_UNSUPPORTED);
+  json_t *whole = with_date(name, json_object_get(conversation, "body")), *given = json_deep_copy(whole);
+  bool has_none = false, is_odd = false, lost = take_lost(name, given);
+  bool good = !lost || is_refused(self, whole, OK);
   json_t *bare = json_deep_copy(given);
-  bool changed = take_nothing(chat_name(self), bare, &has_none, &is_odd);
+  bool changed = take_nothing(bare, &has_none, &is_odd);
   if (has_none) good &= is_refused(self, given, OK);
   else if (changed) good &= are_equal(self, given, bare);
   bool says = json_is_string(expected) && !strstr(json_string_value(expected), "None");
   if (!is_odd && !has_none && (says || !changed)) good &= says ? is_text(self, given, expected) : is_refused(self, given, OK);
+  json_decref(whole);
   json_decref(given);
   json_decref(bare);
   return good;
@@ -153,7 +162,7 @@ static size_t compare(const char *file, const json_t *conversations) {
   snprintf(name, sizeof name, "%.*s", (int)strcspn(file, "."), file);
   json_t *made = json_load_file(path, JSON_ALLOW_NUL, &error);
   if (!made) fail_msg("%s: %s", path, error.text);
-  const json_t *vectors = json_object_get(made, "vectors"), *key = json_object_get(made, "digest");
+  const json_t *vectors = json_object_get(made, "vectors");
   if (json_array_size(vectors) != json_array_size(conversations))
     fail_msg("%s: another number of conversations; hint: tools/chat_vectors.py", path);
   chat *self = open_named(name);
@@ -161,20 +170,16 @@ static size_t compare(const char *file, const json_t *conversations) {
   for (size_t i = 0; i < json_array_size(vectors); i++) {
     const json_t *conversation = json_array_get(conversations, i), *vector = json_array_get(vectors, i);
     assert_string_equal(json_string_value(json_object_get(conversation, "name")), json_string_value(json_object_get(vector, "name")));
-    if (is_same(self, conversation, vector)) continue;
+    if (is_same(name, self, conversation, vector)) continue;
     print_error("%s, %s: not as the template\n", name, json_string_value(json_object_get(vector, "name")));
     failed++;
-  }
-  if (json_is_string(key)) {
-    const char *known = chat_template_name(json_string_value(key));
-    if (!known || strcmp(known, name) != 0) fail_msg("%s: its template's digest is that of %s", path, known ? known : "none");
   }
   chat_close(self);
   json_decref(made);
   return failed;
 }
 
-static void renderers_write_what_templates_write(void **state) {
+static void prompts_are_those_of_jinja2(void **state) {
   (void)state;
   json_t *conversations = json_load_file("tests/chat/conversations.json", JSON_ALLOW_NUL, NULL);
   DIR *folder = opendir(VECTORS);
@@ -182,19 +187,17 @@ static void renderers_write_what_templates_write(void **state) {
   assert_non_null(folder);
   size_t files = 0, failed = 0;
   for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-    if (entry->d_name[0] == '.') continue;
+    if (!strstr(entry->d_name, ".json")) continue;
     failed += compare(entry->d_name, conversations);
     files++;
   }
   closedir(folder);
   json_decref(conversations);
   assert_int_equal(failed, 0);
-  assert_int_equal(files, 19); /* one for every renderer */
+  assert_int_equal(files, 8);
 }
 
 /* === Which template ========================================================================================== */
-
-#define PLAIN "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 static char folder[64];
 
@@ -217,107 +220,144 @@ static int make_folder(void **state) {
   return mkdtemp(folder) == NULL;
 }
 
+static const char *const file_names[] = {"tokenizer_config.json", "chat_template.jinja", "chat_template.json", "config.json"};
+#define TOOL_USE "additional_chat_templates/tool_use.jinja"
+
 static int drop_folder(void **state) {
   (void)state;
-  write_file("chat_template.jinja", NULL);
-  write_file("tokenizer_config.json", NULL);
-  write_file("config.json", NULL);
+  char path[256];
+  for (size_t i = 0; i < ARRAY_LEN(file_names); i++) write_file(file_names[i], NULL);
+  write_file(TOOL_USE, NULL);
+  snprintf(path, sizeof path, "%s/additional_chat_templates", folder);
+  rmdir(path);
   return rmdir(folder);
 }
 
-static void expect_name(const char *config, const char *jinja, const char *type, const char *name) {
+/* What the model's template makes of one message and, if `tools`, of a tool. prompt: NULL: there is no template, and why says so. */
+static void expect_prompt(const char *config, const char *jinja, const char *type, bool tools, const char *prompt, const char *why) {
   chat *self = NULL;
+  char *text = NULL;
+  size_t bytes = 0;
   write_file("tokenizer_config.json", config);
   write_file("chat_template.jinja", jinja);
   write_file("config.json", type);
   fail_clear();
-  if (chat_open(&self, folder) != OK) fail_msg("%s", fail_text());
-  if (name) assert_string_equal(chat_name(self) ? chat_name(self) : "none", name);
-  else assert_null(chat_name(self));
-  assert_int_equal(chat_refusal(self)[0] == 0, name != NULL);
-  if (!name) {
-    json_t *body = json_pack("{s:[{s:s,s:s}]}", "messages", "role", "user", "content", "x");
-    char *text = NULL;
-    size_t bytes = 0;
+  if (chat_open(&self, folder, NULL) != OK) fail_msg("%s", fail_text());
+  json_t *body = json_pack("{s:[{s:s,s:s}],s:[{s:{s:s}}]}", "messages", "role", "user", "content", "x", "tools", "function", "name", "f");
+  if (!tools) json_object_del(body, "tools");
+  status result = chat_render(self, body, NULL, &text, &bytes);
+  if (prompt) {
+    if (result != OK) fail_msg("%s", fail_text());
+    assert_string_equal(text, prompt);
+    assert_string_equal(chat_refusal(self), "");
+    assert_non_null(chat_digest(self));
+  } else {
+    assert_int_equal(result, ERR_UNSUPPORTED);
+    assert_null(chat_name(self));
+    assert_non_null(strstr(chat_refusal(self), why));
     assert_non_null(strstr(chat_refusal(self), "hint: "));
-    assert_int_equal(chat_render(self, body, NULL, &text, &bytes), ERR_UNSUPPORTED);
     assert_string_equal(fail_text(), chat_refusal(self));
-    json_decref(body);
   }
+  free(text);
+  json_decref(body);
   chat_close(self);
 }
 
-static void a_template_is_known_by_its_text(void **state) {
+#define SAYS(word) "{{ bos_token ~ '" word "' ~ messages[0].content }}"
+#define SHOWS(word) "{{ '" word "' ~ messages[0].content ~ tools[0].function.name }}"
+
+static void a_template_is_found_where_transformers_looks(void **state) {
   (void)state;
-  static const char v32[] = "{\"model_type\":\"deepseek_v32\"}", v3[] = "{\"model_type\":\"deepseek_v3\"}";
-  expect_name(NULL, PLAIN, NULL, "plain");
-  expect_name(NULL, PLAIN "\n", NULL, "plain");
-  expect_name(NULL, PLAIN "\r\n", NULL, "plain");
-  expect_name(NULL, PLAIN "\n\n", NULL, NULL); /* Jinja keeps all line ends but the last */
-  expect_name(NULL, PLAIN " ", NULL, NULL);
-  expect_name("{\"chat_template\":\"" PLAIN "\"}", NULL, NULL, "plain");
-  expect_name("{\"chat_template\":\"" PLAIN "\"}", "{{ 1 }}", NULL, NULL); /* the file next to it takes precedence */
-  expect_name("{\"chat_template\":[{\"name\":\"default\",\"template\":\"" PLAIN "\"}]}", NULL, v3, "plain");
-  expect_name("{\"chat_template\":[{\"name\":\"rag\",\"template\":\"" PLAIN "\"}]}", NULL, v3, NULL);
-  expect_name(NULL, NULL, v32, "deepseek_v32");
-  expect_name(NULL, "{{ 1 }}", v32, NULL);
-  expect_name("{\"chat_template\":null}", NULL, v3, NULL);
-  expect_name(NULL, NULL, NULL, NULL);
+  static const char v32[] = "{\"model_type\":\"deepseek_v32\"}", named[] =
+    "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"" SHOWS("t") "\"},{\"name\":\"default\",\"template\":\"" SAYS("d")
+    "\"}]}";
+  expect_prompt("{\"bos_token\":{\"content\":\"B\"}}", SAYS("a"), NULL, false, "Bax", NULL);
+  expect_prompt("{\"bos_token\":\"B\",\"chat_template\":\"" SAYS("c") "\"}", NULL, NULL, false, "Bcx", NULL);
+  expect_prompt("{\"chat_template\":\"" SAYS("c") "\"}", SAYS("a"), NULL, false, "ax", NULL); /* the file takes precedence */
+  expect_prompt(named, NULL, NULL, false, "dx", NULL);
+  expect_prompt(named, NULL, NULL, true, "txf", NULL);
+  expect_prompt("{\"chat_template\":[{\"name\":\"rag\",\"template\":\"" SAYS("r") "\"}]}", NULL, NULL, false, NULL, "no chat template");
+  expect_prompt(NULL, NULL, v32, false, "<｜begin▁of▁sentence｜><｜User｜>x<｜Assistant｜></think>", NULL);
+  expect_prompt(NULL, SAYS("a"), v32, false, "ax", NULL);
+  expect_prompt("{\"chat_template\":null}", NULL, NULL, false, NULL, "no chat template");
+  expect_prompt(NULL, "a\n{% for x in y %}", NULL, false, NULL, "chat template, line 2: expected endfor");
+  expect_prompt(NULL, "{% include 'x' %}", NULL, false, NULL, "is not implemented: \"include\"");
+  write_file("chat_template.json", "{\"chat_template\":\"" SAYS("p") "\"}");
+  expect_prompt(NULL, NULL, NULL, false, "px", NULL);
+  expect_prompt("{\"chat_template\":\"" SAYS("c") "\"}", NULL, NULL, false, "cx", NULL);
+  char path[256];
+  snprintf(path, sizeof path, "%s/additional_chat_templates", folder);
+  assert_int_equal(mkdir(path, 0700), 0);
+  write_file(TOOL_USE, SHOWS("t"));
+  expect_prompt(NULL, SAYS("a"), NULL, false, "ax", NULL);
+  expect_prompt(NULL, SAYS("a"), NULL, true, "txf", NULL);
+}
+
+static void digest_of_template(const char *text, char out[33]) {
+  chat *self = NULL;
+  write_file("chat_template.jinja", text);
+  fail_clear();
+  if (chat_open(&self, folder, NULL) != OK) fail_msg("%s", fail_text());
+  strcpy(out, chat_digest(self));
+  chat_close(self);
 }
 
 static void ends_that_jinja_drops_do_not_count(void **state) {
   (void)state;
-  char texts[][40] = {"a\n{%- endif -%}", "a\r\n{%- endif -%}\r\n", "a\r{%- endif -%} \n\t\n"}, other[] = "a\n\n{%- endif -%}";
+  static const char *const texts[] = {"a\n{%- set b = 1 -%}", "a\r\n{%- set b = 1 -%}\r\n", "a\r{%- set b = 1 -%} \n\t\n"};
   char first[33], later[33];
-  chat_template_digest(texts[0], strlen(texts[0]), first);
+  digest_of_template(texts[0], first);
   for (size_t i = 1; i < ARRAY_LEN(texts); i++) {
-    chat_template_digest(texts[i], strlen(texts[i]), later);
+    digest_of_template(texts[i], later);
     assert_string_equal(later, first);
   }
-  chat_template_digest(other, strlen(other), later);
+  digest_of_template("a\n\n{%- set b = 1 -%}", later);
   assert_string_not_equal(later, first);
 }
 
 static void files_that_are_not_what_they_should_be(void **state) {
   (void)state;
   chat *self = NULL;
-  write_file("chat_template.jinja", NULL);
-  write_file("config.json", NULL);
+  char path[256];
   write_file("tokenizer_config.json", "{");
   fail_clear();
-  assert_int_equal(chat_open(&self, folder), ERR_FORMAT);
+  assert_int_equal(chat_open(&self, folder, NULL), ERR_FORMAT);
   write_file("tokenizer_config.json", NULL);
   write_file("config.json", "[");
-  assert_int_equal(chat_open(&self, folder), ERR_FORMAT);
-  assert_int_equal(chat_open_named(&self, MODEL, "nobody"), ERR_USAGE);
+  assert_int_equal(chat_open(&self, folder, NULL), ERR_FORMAT);
+  write_file("config.json", NULL);
+  /* A template that the caller names must be one. */
+  snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
+  assert_int_equal(chat_open(&self, MODEL, path), ERR_IO);
+  write_file("chat_template.jinja", "{% if %}");
+  assert_int_equal(chat_open(&self, MODEL, path), ERR_FORMAT);
   assert_null(self);
 }
 
 /* Taken for an absent file, a link that leads nowhere would give an older template, or none. */
 static void a_link_that_leads_nowhere_is_no_absent_file(void **state) {
   (void)state;
-  static const char *const names[] = {"tokenizer_config.json", "chat_template.jinja", "config.json"};
-  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+  for (size_t i = 0; i < ARRAY_LEN(file_names); i++) {
     chat *self = NULL;
     char path[256];
-    for (size_t j = 0; j < ARRAY_LEN(names); j++) write_file(names[j], NULL);
+    for (size_t j = 0; j < ARRAY_LEN(file_names); j++) write_file(file_names[j], NULL);
     fail_clear();
-    assert_int_equal(chat_open(&self, folder), OK); /* the control: an absent file is none */
+    assert_int_equal(chat_open(&self, folder, NULL), OK); /* the control: an absent file is none */
     chat_close(self);
     self = NULL;
-    snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+    snprintf(path, sizeof path, "%s/%s", folder, file_names[i]);
     assert_int_equal(symlink("/nowhere/at/all", path), 0);
-    assert_int_equal(chat_open(&self, folder), ERR_IO);
-    assert_non_null(strstr(fail_text(), names[i]));
-    write_file(names[i], NULL);
+    assert_int_equal(chat_open(&self, folder, NULL), ERR_IO);
+    assert_non_null(strstr(fail_text(), file_names[i]));
+    write_file(file_names[i], NULL);
   }
 }
 
 static void the_shipped_model_has_the_plain_one(void **state) {
   (void)state;
   chat *self = NULL;
-  assert_int_equal(chat_open(&self, MODEL), OK);
-  assert_string_equal(chat_name(self), "plain");
+  assert_int_equal(chat_open(&self, MODEL, NULL), OK);
+  assert_string_equal(chat_name(self), "jinja");
   chat_close(self);
 }
 
@@ -364,7 +404,7 @@ static void expect_refusal(const char *name, const char *json, status expected, 
 
 static void refusals_name_the_message(void **state) {
   (void)state;
-  static const char *const names[] = {"plain", "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_47"};
+  static const char *const names[] = {"plain", "deepseek_r1_think", "deepseek_v32", "turns_with_calls", "glm_47"};
   static const struct { status expected; const char *words, *messages; } cases[] = {
     {ERR_FORMAT, "at least one", "[]"},
     {ERR_FORMAT, "messages: expected a list", "{\"role\":\"user\"}"},
@@ -393,13 +433,11 @@ static void refusals_name_the_message(void **state) {
       expect_refusal(names[i], "{\"messages\":[{\"role\":\"developer\",\"content\":\"x\"}]}", ERR_FORMAT, "messages[0].role: ");
   }
   expect_refusal("glm_47", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[3]}", ERR_FORMAT, "tools[0]");
-  expect_refusal("deepseek_v3", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{}]}", ERR_UNSUPPORTED, "tools");
+  expect_refusal("deepseek_r1_think", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{}]}", ERR_UNSUPPORTED, "tools");
   static const char list[] = "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"type\":\"function\",\"id\":\"1\","
                              "\"function\":{\"name\":\"f\",\"arguments\":\"[1]\"}}]}]}";
   expect_refusal("glm_47", list, ERR_FORMAT, "messages[0].tool_calls[0].function.arguments: ");
   expect_refusal("deepseek_v32", list, ERR_FORMAT, "messages[0].tool_calls[0].function.arguments: ");
-  expect_refusal("deepseek_v31", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"chat_template_kwargs\":{\"thinking\":1}}",
-                 ERR_FORMAT, "chat_template_kwargs.thinking: ");
 }
 
 /* Every key of every level is shown, listed as ignored or refused by its path. ignored: the list, as JSON. */
@@ -432,18 +470,15 @@ static void expect_ignored(const char *name, const char *json, const char *ignor
 
 static void keys_without_effect_are_listed(void **state) {
   (void)state;
-  expect_ignored("deepseek_v3", CALLS(""), "[\"messages[1].tool_calls[0].id\",\"messages[2].tool_call_id\",\"messages[2].name\"]");
+  expect_ignored("deepseek_r1_think", CALLS(""), "[\"messages[1].tool_calls[0].id\",\"messages[2].tool_call_id\",\"messages[2].name\"]");
   expect_ignored("glm_47", CALLS(",\"index\":0"), "[\"messages[1].tool_calls[0].id\",\"messages[1].tool_calls[0].index\","
                  "\"messages[2].tool_call_id\",\"messages[2].name\"]");
-  expect_ignored("kimi_k2", CALLS(""), "[\"messages[1].tool_calls[0].id\",\"messages[2].name\"]");
-  expect_ignored("kimi_k2_thinking", CALLS(""), "[]");
   expect_ignored("plain", PART("\"cache_control\":{\"type\":\"ephemeral\"}"), "[\"messages[0].content[0].cache_control\"]");
   expect_ignored("plain", SAID("user", "\"cache_control\":{\"type\":\"ephemeral\"}"), "[\"messages[1].cache_control\"]");
   static const char strict[] = TOOLS("{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true}}");
-  expect_ignored("glm_51", strict, "[\"tools[0].function.strict\"]");
   expect_ignored("glm_47", strict, "[]"); /* shown */
   expect_ignored("deepseek_v32", strict, "[]");
-  expect_ignored("kimi_k2", TOOLS("{\"type\":\"x\",\"any\":[null]}"), "[]");
+  expect_ignored("turns_with_calls", TOOLS("{\"type\":\"x\",\"any\":[null]}"), "[]");
   /* What asks for nothing. */
   expect_ignored("plain", SAID("assistant", "\"name\":null,\"reasoning_content\":\"\",\"reasoning\":null,\"prefix\":false,"
                  "\"partial\":false,\"refusal\":null,\"annotations\":[],\"audio\":null,\"function_call\":null,"
@@ -461,54 +496,78 @@ static void keys_that_say_something_are_shown_or_refused(void **state) {
     {"glm_47", SAID("assistant", "\"reasoning\":\"x\""), ERR_UNSUPPORTED, "messages[1].reasoning: "},
     {"glm_47", SAID("user", "\"reasoning_content\":\"x\""), ERR_UNSUPPORTED, "messages[1].reasoning_content: a message of this role"},
     {"plain", SAID("assistant", "\"prefix\":true"), ERR_UNSUPPORTED, "messages[1].prefix: "},
-    {"deepseek_v31", SAID("assistant", "\"partial\":true"), ERR_UNSUPPORTED, "messages[1].partial: "},
     {"plain", SAID("user", "\"name\":\"ann\""), ERR_UNSUPPORTED, "messages[1].name: "},
-    {"kimi_k2_instruct", SAID("user", "\"tool_call_id\":\"a\""), ERR_UNSUPPORTED, "messages[1].tool_call_id: a message of this role"},
+    {"plain", SAID("user", "\"tool_call_id\":\"a\""), ERR_UNSUPPORTED, "messages[1].tool_call_id: a message of this role"},
     {"plain", SAID("assistant", "\"refusal\":\"no\""), ERR_UNSUPPORTED, "messages[1].refusal: "},
     {"plain", SAID("assistant", "\"function_call\":{\"name\":\"f\"}"), ERR_UNSUPPORTED, "messages[1].function_call: "},
     {"plain", SAID("user", "\"mood\":0"), ERR_USAGE, "messages[1].mood: unknown"},
     {"plain", PART("\"mood\":\"\""), ERR_USAGE, "messages[0].content[0].mood: unknown"},
+    {"plain", CALLS(""), ERR_UNSUPPORTED, "messages[1].tool_calls: this model's template does not show it"},
     {"glm_47", CALLS(",\"mood\":1"), ERR_USAGE, "messages[1].tool_calls[0].mood: unknown"},
     {"deepseek_v32", TOOLS("{\"type\":\"function\",\"function\":{},\"mood\":1}"), ERR_USAGE, "tools[0].mood: unknown"},
-    {"glm_51", TOOLS("{\"type\":\"custom\",\"function\":{}}"), ERR_UNSUPPORTED, "tools[0].type: "},
+    {"deepseek_v32", TOOLS("{\"type\":\"custom\",\"function\":{}}"), ERR_UNSUPPORTED, "tools[0].type: "},
     {"plain", TOOLS("{}"), ERR_UNSUPPORTED, "tools: "},
-    {"plain", SAID("user", "\"name\":7"), ERR_UNSUPPORTED, "messages[1].name: "},
-    {"kimi_k25", SAID("user", "\"name\":7"), ERR_FORMAT, "messages[1].name: expected text"},
-    {"deepseek_v31", SAID("assistant", "\"prefix\":1"), ERR_FORMAT, "messages[1].prefix: expected true or false"},
+    {"plain", SAID("user", "\"name\":7"), ERR_FORMAT, "messages[1].name: expected text"},
+    {"plain", SAID("assistant", "\"prefix\":1"), ERR_FORMAT, "messages[1].prefix: expected true or false"},
+    {"deepseek_r1_think", SAID("assistant", "\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]"),
+     ERR_FORMAT, "unsupported operand type(s) for +"},
+    {"strict_instructions", SAID("user", "\"cache_control\":null"), ERR_FORMAT, "refuses this conversation: After the optional system message"},
+    {"turns_with_calls", SAID("developer", "\"refusal\":null"), ERR_FORMAT, "messages[1].role: "},
     {"plain", "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":null}]}]}", ERR_FORMAT,
      "messages[0].content[0].text: expected text"},
   };
-  for (size_t i = 0; i < ARRAY_LEN(cases); i++) expect_refusal(cases[i].name, cases[i].body, cases[i].why, cases[i].path);
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    expect_refusal(cases[i].name, cases[i].body, cases[i].why, cases[i].path);
+}
+
+/* The date is the request's: never the clock's. */
+static void a_date_comes_from_the_request(void **state) {
+  (void)state;
+  static const char asked[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"chat_template_kwargs\":{\"strftime_now\":%s}}";
+  static const struct { const char *date; status why; const char *words; } cases[] = {
+    {"null", ERR_UNSUPPORTED, "chat_template_kwargs.strftime_now: this model's template shows the day's date"},
+    {"\"2025-02-29\"", ERR_FORMAT, "chat_template_kwargs.strftime_now: expected a date"},
+    {"\"2025-2\"", ERR_FORMAT, "chat_template_kwargs.strftime_now: expected a date"},
+    {"\"2025-01-01 25:00:00\"", ERR_FORMAT, "chat_template_kwargs.strftime_now: expected a date"},
+    {"\"today\"", ERR_FORMAT, "chat_template_kwargs.strftime_now: expected a date"},
+    {"20250101", ERR_FORMAT, "chat_template_kwargs.strftime_now: expected a date"},
+  };
+  char body[256];
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    snprintf(body, sizeof body, asked, cases[i].date);
+    expect_refusal("roles_in_marks", body, cases[i].why, cases[i].words);
+  }
+  snprintf(body, sizeof body, asked, "\"2025-01-01\"");
+  expect_refusal("plain", body, ERR_UNSUPPORTED, "chat_template_kwargs.strftime_now: this model's template does not read it");
 }
 
 /* Where ids are not shown, the order is what says which call a result belongs to. */
 static void results_come_in_the_order_of_their_calls(void **state) {
   (void)state;
-  static const char calls[] = "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":["
-                              "{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}},"
-                              "{\"id\":\"b\",\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]},"
+  static const char calls[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"tool_calls\":["
+                              "{\"id\":\"call_a\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}},"
+                              "{\"id\":\"call_b\",\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]},"
                               "{\"role\":\"tool\",\"content\":\"x\",\"tool_call_id\":\"%s\"},"
                               "{\"role\":\"tool\",\"content\":\"y\",\"tool_call_id\":\"%s\"}]}";
-  static const char ids[] = "[\"messages[0].tool_calls[0].id\",\"messages[0].tool_calls[1].id\",\"messages[1].tool_call_id\","
-                            "\"messages[2].tool_call_id\"]";
-  char body[512];
-  snprintf(body, sizeof body, calls, "b", "a");
-  expect_refusal("deepseek_v3", body, ERR_UNSUPPORTED, "messages[1].tool_call_id: ");
+  static const char ids[] = "[\"messages[1].tool_calls[0].id\",\"messages[1].tool_calls[1].id\",\"messages[2].tool_call_id\","
+                            "\"messages[3].tool_call_id\"]";
+  char body[640];
+  snprintf(body, sizeof body, calls, "call_b", "call_a");
+  expect_refusal("deepseek_r1_think", body, ERR_UNSUPPORTED, "messages[2].tool_call_id: ");
   expect_refusal("glm_47", body, ERR_UNSUPPORTED, "belongs to call 1");
-  expect_ignored("kimi_k2_thinking", body, "[]"); /* shows them */
-  snprintf(body, sizeof body, calls, "a", "a");
-  expect_refusal("deepseek_v32", body, ERR_UNSUPPORTED, "messages[2].tool_call_id: ");
-  snprintf(body, sizeof body, calls, "a", "b");
-  expect_ignored("deepseek_v3", body, ids);
-  snprintf(body, sizeof body, calls, "other", "b");
+  expect_ignored("strict_instructions", body, "[]"); /* shows them */
+  snprintf(body, sizeof body, calls, "call_a", "call_a");
+  expect_refusal("deepseek_v32", body, ERR_UNSUPPORTED, "messages[3].tool_call_id: ");
+  snprintf(body, sizeof body, calls, "call_a", "call_b");
+  expect_ignored("deepseek_r1_think", body, ids);
+  snprintf(body, sizeof body, calls, "other", "call_b");
   expect_ignored("glm_47", body, ids);
 }
 
 /* No template prints Python's None. Null next to calls is in the vectors. */
 static void null_is_not_given(void **state) {
   (void)state;
-  static const char *const names[] = {"plain", "deepseek_v2", "deepseek_v25", "deepseek_r1", "deepseek_v31", "deepseek_v32", "moonlight",
-                                      "kimi_k2", "kimi_k25", "glm_45", "glm_51"};
+  static const char *const names[] = {"plain", "deepseek_r1_think", "deepseek_v32", "turns_with_calls", "glm_47"};
   static const char *const roles[] = {"system", "user", "assistant"};
   for (size_t i = 0; i < ARRAY_LEN(names); i++)
     for (size_t k = 0; k < ARRAY_LEN(roles); k++) {
@@ -516,7 +575,7 @@ static void null_is_not_given(void **state) {
       snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"%s\",\"content\":null}]}", roles[k]);
       expect_refusal(names[i], body, ERR_FORMAT, "messages[1].content: expected text or a list of parts, found nothing");
     }
-  expect_refusal("kimi_k2", "{\"messages\":[{\"role\":\"tool\",\"content\":null}]}", ERR_FORMAT, "messages[0].content: ");
+  expect_refusal("glm_47", "{\"messages\":[{\"role\":\"tool\",\"content\":null}]}", ERR_FORMAT, "messages[0].content: ");
 }
 
 /* A body of `count` messages of `bytes` bytes each. */
@@ -552,56 +611,11 @@ static void a_prompt_has_a_bound(void **state) {
   chat_close(self);
 }
 
-/* === Python's JSON =========================================================================================== */
-
-static void expect_json(const char *json, const char *expected) {
-  json_t *value = json_loads(json, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-  chat_text text = {0};
-  char *bytes = NULL;
-  size_t count = 0;
-  assert_non_null(value);
-  chat_text_json(&text, value, false);
-  assert_int_equal(chat_text_take(&text, &bytes, &count), OK);
-  assert_string_equal(bytes, expected);
-  free(bytes);
-  json_decref(value);
-}
-
-static void values_are_written_as_python_does(void **state) {
-  (void)state;
-  expect_json("{\"b\":[1,2.0],\"a\":{\"\\u0001\\u007f\\u00e9\\ud83d\\ude00\":null}}",
-              "{\"b\": [1, 2.0], \"a\": {\"\\u0001\x7f\xc3\xa9\xf0\x9f\x98\x80\": null}}");
-  expect_json("\"a\\u0000\\\"\\\\\\/\\b\\f\\n\\r\\t\"", "\"a\\u0000\\\"\\\\/\\b\\f\\n\\r\\t\"");
-  static const char *const reals[] = {
-    "0.1", "1e-05", "0.0001", "0.00012345", "123456.789", "1000000000000000.0", "1e+16", "1.5e+300", "-0.0", "5e-324", "-1.25",
-    "2.2250738585072014e-308", "0.30000000000000004", "9007199254740992.0", "1.7976931348623157e+308"};
-  for (size_t i = 0; i < ARRAY_LEN(reals); i++) expect_json(reals[i], reals[i]);
-  expect_json("9223372036854775807", "9223372036854775807");
-  expect_json("[]", "[]");
-  expect_json("{}", "{}");
-}
-
-static void deep_values_are_refused(void **state) {
-  (void)state;
-  for (size_t depth = CHAT_TEXT_DEPTH_MAX; depth <= CHAT_TEXT_DEPTH_MAX + 1; depth++) {
-    char json[4 * CHAT_TEXT_DEPTH_MAX] = {0}, *bytes = NULL;
-    size_t count = 0;
-    memset(json, '[', depth);
-    memset(json + depth, ']', depth);
-    json_t *value = json_loads(json, 0, NULL);
-    chat_text text = {0};
-    chat_text_json(&text, value, true);
-    assert_int_equal(chat_text_take(&text, &bytes, &count), depth <= CHAT_TEXT_DEPTH_MAX ? OK : ERR_LIMIT);
-    free(bytes);
-    json_decref(value);
-  }
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(renderers_write_what_templates_write),
-    cmocka_unit_test_setup_teardown(a_template_is_known_by_its_text, make_folder, drop_folder),
-    cmocka_unit_test(ends_that_jinja_drops_do_not_count),
+    cmocka_unit_test(prompts_are_those_of_jinja2),
+    cmocka_unit_test_setup_teardown(a_template_is_found_where_transformers_looks, make_folder, drop_folder),
+    cmocka_unit_test_setup_teardown(ends_that_jinja_drops_do_not_count, make_folder, drop_folder),
     cmocka_unit_test_setup_teardown(files_that_are_not_what_they_should_be, make_folder, drop_folder),
     cmocka_unit_test_setup_teardown(a_link_that_leads_nowhere_is_no_absent_file, make_folder, drop_folder),
     cmocka_unit_test(the_shipped_model_has_the_plain_one),
@@ -609,11 +623,10 @@ int main(void) {
     cmocka_unit_test(refusals_name_the_message),
     cmocka_unit_test(keys_without_effect_are_listed),
     cmocka_unit_test(keys_that_say_something_are_shown_or_refused),
+    cmocka_unit_test(a_date_comes_from_the_request),
     cmocka_unit_test(null_is_not_given),
     cmocka_unit_test(results_come_in_the_order_of_their_calls),
     cmocka_unit_test(a_prompt_has_a_bound),
-    cmocka_unit_test(values_are_written_as_python_does),
-    cmocka_unit_test(deep_values_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

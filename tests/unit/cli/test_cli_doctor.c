@@ -369,7 +369,7 @@ static void faults_of_a_model_are_found(void **state) {
                {"rm m/config.json", "model", "no config.json", CLI_DOCTOR_WARNING},
                {"rm m/config.json && mkfifo m/config.json", "model", "regular file", CLI_DOCTOR_PROBLEM},
                {"rm -r m", "model", "expected a model folder, found nothing", CLI_DOCTOR_PROBLEM},
-               {"echo '{{ messages }}' > m/chat_template.jinja", "chat", "none: ", CLI_DOCTOR_WARNING}};
+               {"echo '{% include %}' > m/chat_template.jinja", "chat", "none: ", CLI_DOCTOR_WARNING}};
   for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
     reset(NULL);
     shell("rm -rf m && cp -r sound m && %s", CASES[i].fault);

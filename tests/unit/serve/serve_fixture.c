@@ -10,7 +10,7 @@ static const plan_guarantee GUARANTEES[] = {{.axis = 16, .status = GUARANTEE_PRO
 
 void serve_fixture_open(serve_fixture *self) {
   *self = (serve_fixture){.seed = 1, .break_at = UINT32_MAX};
-  if (tokenizer_open(&self->tokenizer, "tests/tiny") != OK || chat_open(&self->chat, "tests/tiny") != OK) {
+  if (tokenizer_open(&self->tokenizer, "tests/tiny") != OK || chat_open(&self->chat, "tests/tiny", NULL) != OK) {
     fprintf(stderr, "%s; hint: run from the root of the repository\n", fail_text());
     abort();
   }
