@@ -11,6 +11,7 @@ a minute. Other modes:
                 the text's code points for the first time
   --record      write golden.txt: what test_tokenizer.c expects (needs the module xxhash)
   --train       write tokenizer.json: byte-level BPE with DeepSeek-V3's splits, trained on the mixed text
+  --train-spaced  write spaced.json, the base of the variants that name it: BPE as in SentencePiece's models, with byte_fallback
   --train-kimi  write kimi/: the same with Kimi's pattern, some tokens that no merge of two others produces, and some that many produce
 """
 import argparse
@@ -23,13 +24,14 @@ import tempfile
 import time
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DATA = os.path.join(ROOT, "tests/data/tokenizer")
 CASES = ["points-%d" % i for i in range(5)] + ["mix-%d" % i for i in range(1, 5)] + ["edge-%d" % i for i in range(1, 4)]
 FLAGS = [(around, plain) for around in (False, True) for plain in (False, True)]
-POINT_VARIANTS = ("deepseek", "llama3", "digit", "grammar", "kimi")  # together they use every property that patterns may name
+# Together they use every property that patterns may name, NFC, and single characters and bytes as tokens.
+POINT_VARIANTS = ("deepseek", "llama3", "digit", "grammar", "kimi", "qwen2", "spaced")
 VOCAB_SIZE = 3000
 DEEPSEEK_SPLITS = (
     r"\p{N}{1,3}",
@@ -111,7 +113,8 @@ def read_json(name):
 
 
 def write_variant(folder, base, variant):
-    """A model directory of the base tokenizer with the variant's fields instead of its own."""
+    """A model directory of the base tokenizer, or of the one that the variant names, with the variant's fields instead of its own."""
+    base = read_json(variant["base"]) if "base" in variant else base
     data = dict(base)
     data.update(variant.get("root", {}))
     data["model"] = dict(base["model"], **variant.get("model", {}))
@@ -214,6 +217,29 @@ def train(ours):
     print("tokenizer.json: %d tokens, %d bytes" % (tokenizer.get_vocab_size(), os.path.getsize(path)))
 
 
+def train_spaced(ours):
+    tokens = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % byte for byte in range(256)]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(split=True)
+    trainer = trainers.BpeTrainer(vocab_size=VOCAB_SIZE, show_progress=False, special_tokens=tokens, limit_alphabet=600)
+    with open(__file__, encoding="utf-8") as file:
+        texts = [ours.text("mix-%d" % seed) for seed in range(1000, 1006)] + [file.read()] * 20
+    tokenizer.train_from_iterator([text.replace("\0", "") for text in texts], trainer)
+    tokenizer.pre_tokenizer = None
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+                                           decoders.Strip(" ", 1, 0)])
+    tokenizer.add_tokens([AddedToken("<|user|>", special=True, normalized=False, rstrip=True), AddedToken("[INST]", normalized=False),
+                          AddedToken("<mask>", normalized=False, lstrip=True, rstrip=True), AddedToken("<think>", normalized=False),
+                          AddedToken("<｜User｜>", normalized=False), AddedToken("<dup>", normalized=False)])
+    data = json.loads(tokenizer.to_str())
+    data["added_tokens"] = [token for token in data["added_tokens"] if not token["content"].startswith("<0x")]
+    with open(os.path.join(DATA, "spaced.json"), "w", encoding="utf-8") as file:
+        json.dump(data, file, ensure_ascii=False, separators=(",", ":"))
+        file.write("\n")
+    print("spaced.json: %d tokens" % tokenizer.get_vocab_size())
+
+
 def train_kimi(ours):
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(KIMI_PATTERN), behavior="isolated", invert=False)
@@ -284,11 +310,15 @@ def main():
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--train", action="store_true")
+    parser.add_argument("--train-spaced", action="store_true")
     parser.add_argument("--train-kimi", action="store_true")
     args = parser.parse_args()
     ours = Ours(args.builddir)
     if args.train:
         train(ours)
+        return 0
+    if args.train_spaced:
+        train_spaced(ours)
         return 0
     if args.train_kimi:
         train_kimi(ours)

@@ -7,6 +7,7 @@
  * cache look-up; that path is kept short and free of calls. */
 #include "text/bpe.h"
 #include "base/limits.h"
+#include "base/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -64,6 +65,7 @@ struct bpe {
   const uint8_t *const *word_bytes;
   word_slot *word_slots;        /* [word_mask + 1], linear probing, at most half full; NULL: ignore_merges is off */
   size_t word_mask;
+  bool starts_with_words;
   cache_slot *cache;            /* [1 << CACHE_SLOTS_LOG2] */
   size_t piece_bytes_max;
   int32_t *ids;                 /* [piece_bytes_max] tokens of a long piece; NONE once merged into the token to the left */
@@ -236,6 +238,7 @@ static status build_word_pairs(bpe *b, const bpe_config *config) {
 
 static status open_all(bpe *b, const bpe_config *config) {
   size_t bytes_max = b->piece_bytes_max = config->piece_bytes_max;
+  b->starts_with_words = config->starts_with_words;
   memcpy(b->byte_ids, config->byte_ids, sizeof b->byte_ids);
   for (size_t i = 0; i < ARRAY_LEN(b->byte_ids); i++) ASSERT((uint32_t)b->byte_ids[i] < VOCAB_MAX);
   b->cache = calloc((size_t)1 << CACHE_SLOTS_LOG2, sizeof *b->cache);
@@ -281,6 +284,22 @@ void bpe_close(bpe *b) {
   free(b);
 }
 
+/* === Starting ================================================================================================ */
+
+/* The tokens that a piece starts as, for starts_with_words; returns their number, at most bytes. */
+static size_t start_words(const bpe *b, const uint8_t *piece, size_t bytes, int32_t *ids) {
+  size_t count = 0;
+  for (size_t at = 0; at < bytes;) {
+    int length = utf8_scan(piece + at, bytes - at);
+    ASSERT(length > 0);
+    int32_t word = find_word(b, piece + at, (size_t)length);
+    if (word != NONE) ids[count++] = word;
+    for (int i = 0; i < length && word == NONE; i++) ids[count++] = b->byte_ids[piece[at + (size_t)i]];
+    at += (size_t)length;
+  }
+  return count;
+}
+
 /* === Short pieces ============================================================================================ */
 
 static inline uint64_t choose_less(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -301,14 +320,16 @@ static inline uint64_t find_least(const uint64_t *orders, size_t count) {
 static size_t merge_short(const bpe *b, const uint8_t *piece, size_t bytes, int32_t *ids) {
   uint64_t orders[SHORT_BYTES_MAX + 3]; /* rank << 8 | position of the pair of this token and the next; the least is merged first */
   uint8_t before[SHORT_BYTES_MAX + 1], after[SHORT_BYTES_MAX + 1];
-  size_t count = 0, padded = (bytes + 3) / 4 * 4;
-  for (size_t i = 0; i < bytes; i++) {
-    ids[i] = b->byte_ids[piece[i]];
+  size_t count = 0, started = b->starts_with_words ? start_words(b, piece, bytes, ids) : bytes, padded = (started + 3) / 4 * 4;
+  for (size_t i = 0; i < started; i++) {
+    uint32_t rank = RANK_NONE;
+    if (!b->starts_with_words) ids[i] = b->byte_ids[piece[i]];
+    if (i + 1 < started) rank = b->starts_with_words ? find_rank(b, ids[i], ids[i + 1]) : b->byte_ranks[piece[i] << 8 | piece[i + 1]];
     before[i] = (uint8_t)(i - 1);
     after[i] = (uint8_t)(i + 1);
-    orders[i] = (uint64_t)(i + 1 < bytes ? b->byte_ranks[piece[i] << 8 | piece[i + 1]] : RANK_NONE) << 8 | i;
+    orders[i] = (uint64_t)rank << 8 | i;
   }
-  for (size_t i = 0; i < 3; i++) orders[bytes + i] = UINT64_MAX;
+  for (size_t i = 0; i < 3; i++) orders[started + i] = UINT64_MAX;
   for (;;) {
     uint64_t least = find_least(orders, padded);
     if (least >> 8 >= RANK_NONE) break;
@@ -317,10 +338,10 @@ static size_t merge_short(const bpe *b, const uint8_t *piece, size_t bytes, int3
     orders[right] = UINT64_MAX;
     after[at] = (uint8_t)next;
     before[next] = (uint8_t)at;
-    orders[at] = (uint64_t)(next < bytes ? find_rank(b, ids[at], ids[next]) : RANK_NONE) << 8 | at;
+    orders[at] = (uint64_t)(next < started ? find_rank(b, ids[at], ids[next]) : RANK_NONE) << 8 | at;
     if (at > 0) orders[before[at]] = (uint64_t)find_rank(b, ids[before[at]], ids[at]) << 8 | before[at];
   }
-  for (size_t at = 0; at < bytes; at = after[at]) ids[count++] = ids[at]; /* count <= at: read before written */
+  for (size_t at = 0; at < started; at = after[at]) ids[count++] = ids[at]; /* count <= at: read before written */
   return count;
 }
 
@@ -406,11 +427,13 @@ static size_t merge_heap(bpe *b, int32_t count) {
 
 /* Merges a piece of any size in b->ids; returns the number of its ids. */
 static size_t merge_long(bpe *b, const uint8_t *piece, size_t bytes) {
-  size_t count = bytes, credit = PASSES_MIN * bytes; /* tokens that passes may still look at */
+  size_t count = b->starts_with_words ? start_words(b, piece, bytes, b->ids) : bytes;
+  size_t credit = PASSES_MIN * count; /* tokens that passes may still look at */
   uint32_t least = RANK_NONE;
-  for (size_t i = 0; i < bytes; i++) {
-    b->ids[i] = b->byte_ids[piece[i]];
-    b->ranks[i] = i + 1 < bytes ? b->byte_ranks[piece[i] << 8 | piece[i + 1]] : RANK_NONE;
+  for (size_t i = 0; i < count; i++) {
+    if (!b->starts_with_words) b->ids[i] = b->byte_ids[piece[i]];
+    if (i + 1 == count) b->ranks[i] = RANK_NONE;
+    else b->ranks[i] = b->starts_with_words ? find_rank(b, b->ids[i], b->ids[i + 1]) : b->byte_ranks[piece[i] << 8 | piece[i + 1]];
     least = min_u32(least, b->ranks[i]);
   }
   while (least != RANK_NONE && credit >= count) {
@@ -434,7 +457,7 @@ static status emit(const int32_t *found, size_t found_count, int32_t *ids, size_
 /* Encodes a piece that is not in the cache. slot: its place there; NULL if it is too long for the cache. */
 static __attribute__((noinline)) status encode_anew(bpe *b, const uint8_t *piece, size_t bytes, cache_slot *slot, int32_t *ids,
                                                     size_t ids_max, size_t *count) {
-  int32_t word = b->word_slots == NULL ? NONE : find_word(b, piece, bytes), short_ids[SHORT_BYTES_MAX];
+  int32_t word = b->word_slots == NULL || b->starts_with_words ? NONE : find_word(b, piece, bytes), short_ids[SHORT_BYTES_MAX];
   const int32_t *found = &word;
   size_t found_count = 1;
   if (word == NONE && bytes <= SHORT_BYTES_MAX) {

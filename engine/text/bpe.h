@@ -1,9 +1,10 @@
 /* bpe.h - byte-pair merging of one piece of text.
  *
- * A piece starts as one token per byte; the adjacent pair of lowest rank (ties: the leftmost) is replaced by its result until no adjacent
- * pair is in the table. A piece of n bytes takes at most O(n log n), whatever its bytes and the table. Results of short pieces are kept in
- * a fixed cache; encoding is a pure function of the piece, so a hit changes no id. Knows neither text nor JSON: bytes in, ids out. bpe_open
- * allocates all memory; only one bpe_encode at a time per bpe. Read next: tokenizer_json.h. */
+ * A piece starts as one token per byte, or per character where the vocabulary has it; the adjacent pair of lowest rank (ties: the
+ * leftmost) is replaced by its result until no adjacent pair is in the table. A piece of n bytes takes at most O(n log n), whatever its
+ * bytes and the table. Results of short pieces are kept in a fixed cache; encoding is a pure function of the piece, so a hit changes no
+ * id. Knows neither text nor JSON: bytes in, ids out. bpe_open allocates all memory; only one bpe_encode at a time per bpe. Read next:
+ * tokenizer_json.h. */
 #ifndef VERBATIM_BPE_H
 #define VERBATIM_BPE_H
 #include "base/base.h"
@@ -28,6 +29,8 @@ typedef struct bpe_config {
   size_t word_count;
   /* The words define the merges: any two tokens whose bytes together are a word merge into it, the lowest id first. merges is ignored. */
   bool ranks_words;
+  /* The words are the characters that are tokens: a piece of UTF-8 starts as these, and as the bytes of other characters. */
+  bool starts_with_words;
 } bpe_config;
 
 /* The word arrays must outlive the bpe; the others are copied. ERR_FORMAT for a duplicate pair or word, ERR_LIMIT for words that split in

@@ -6,6 +6,8 @@
 #include "text/tokenizer.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
+#include "text/nfc.h"
+#include "text/spaced_json.h"
 #include "base/input_file.h"
 #include "base/limits.h"
 #include "text/pretokenize.h"
@@ -22,6 +24,8 @@ struct tokenizer {
   added_tokens passes[2];        /* not normalized, normalized */
   pretokenizer *pretokenizer;
   bpe *bpe;
+  nfc *nfc;                      /* NULL: texts are not normalized */
+  uint8_t *spaced;               /* [TOKENIZER_TEXT_BYTES_MAX + 1] a text with its prefix; NULL: the vocabulary writes no spaces */
   const uint8_t **word_bytes;    /* [word_count], with ignore_merges only */
   uint32_t *word_sizes;
   int32_t *word_ids;
@@ -35,6 +39,7 @@ typedef struct encoding {
   bool parse_special;
   int32_t *ids;
   size_t ids_max, count;
+  const uint8_t *text; /* the whole */
 } encoding;
 
 /* === Opening ================================================================================================= */
@@ -72,6 +77,8 @@ static digest digest_contents(const tokenizer_data *d) {
     add_u32(&state, (uint32_t)d->merges[i].result);
   }
   add_u32(&state, (uint32_t)d->ignores_merges | (uint32_t)d->ranks_words << 1);
+  if (d->normalizes || d->is_spaced)
+    add_u32(&state, 1u << 31 | (uint32_t)d->normalizes | (uint32_t)d->is_spaced << 1 | (uint32_t)d->prefix << 2);
   add_u32(&state, d->split_count);
   for (uint32_t i = 0; i < d->split_count; i++) {
     add_u32(&state, (uint32_t)d->splits[i].kind);
@@ -92,7 +99,7 @@ static digest digest_contents(const tokenizer_data *d) {
   return digest_end(&state);
 }
 
-/* Lists the tokens that a whole piece can be. */
+/* Lists the tokens that a whole piece can be; of a vocabulary that writes spaces, those that a character can be. */
 static status list_words(tokenizer *t) {
   const tokenizer_data *d = &t->data;
   t->word_bytes = malloc(d->vocab_count * sizeof *t->word_bytes);
@@ -100,7 +107,9 @@ static status list_words(tokenizer *t) {
   t->word_ids = malloc(d->vocab_count * sizeof *t->word_ids);
   if (t->word_bytes == NULL || t->word_sizes == NULL || t->word_ids == NULL) return FAIL(ERR_LIMIT, "tokenizer: out of memory");
   for (uint32_t id = 0; id < d->vocab_count; id++) {
-    if (!d->is_word[id]) continue;
+    size_t size = d->starts[id + 1] - d->starts[id];
+    bool is_character = (size_t)utf8_scan(d->bytes + d->starts[id], size) == size;
+    if (!d->is_word[id] || (d->is_spaced && !is_character)) continue;
     t->word_bytes[t->word_count] = d->bytes + d->starts[id];
     t->word_sizes[t->word_count] = d->starts[id + 1] - d->starts[id];
     t->word_ids[t->word_count++] = (int32_t)id;
@@ -112,10 +121,14 @@ static status build(tokenizer *t) {
   const tokenizer_data *d = &t->data;
   for (int pass = 0; pass < 2; pass++) TRY(added_tokens_open(&t->passes[pass], d->added, d->added_count, pass == 1));
   TRY(pretokenize_open(&t->pretokenizer, d->splits, d->split_count, PRETOKENIZE_AUTOMATON));
-  if (d->ignores_merges) TRY(list_words(t));
+  if (d->ignores_merges || d->is_spaced) TRY(list_words(t));
+  if (d->normalizes) TRY(nfc_open(&t->nfc, TOKENIZER_TEXT_BYTES_MAX));
+  if (d->is_spaced) t->spaced = malloc(TOKENIZER_TEXT_BYTES_MAX + 1);
+  if (d->is_spaced && t->spaced == NULL) return FAIL(ERR_LIMIT, "tokenizer: out of memory");
   bpe_config config = {.byte_ids = d->byte_ids, .merges = d->merges, .merge_count = d->merge_count,
-                       .piece_bytes_max = TOKENIZER_TEXT_BYTES_MAX, .word_bytes = t->word_bytes, .word_sizes = t->word_sizes,
-                       .word_ids = t->word_ids, .word_count = t->word_count, .ranks_words = d->ranks_words};
+                       .piece_bytes_max = TOKENIZER_TEXT_BYTES_MAX + d->is_spaced, .word_bytes = t->word_bytes, .word_sizes = t->word_sizes,
+                       .word_ids = t->word_ids, .word_count = t->word_count, .ranks_words = d->ranks_words,
+                       .starts_with_words = d->is_spaced};
   TRY(bpe_open(&t->bpe, &config));
   t->is_special = calloc(d->token_count, 1);
   if (t->is_special == NULL) return FAIL(ERR_LIMIT, "tokenizer: out of memory");
@@ -165,6 +178,8 @@ status tokenizer_open_tiktoken(tokenizer **out, const char *model, size_t model_
 void tokenizer_close(tokenizer *t) {
   if (t == NULL) return;
   bpe_close(t->bpe);
+  nfc_close(t->nfc);
+  free(t->spaced);
   pretokenize_close(t->pretokenizer);
   for (int pass = 0; pass < 2; pass++) added_tokens_close(&t->passes[pass]);
   free(t->word_bytes);
@@ -213,9 +228,29 @@ static size_t strip_start(const uint8_t *text, size_t bytes, size_t from) {
   return from;
 }
 
+/* Encodes a text between added tokens of a vocabulary that writes spaces: with its prefix, and with U+2581 as a space. */
+static status encode_spaced(encoding *e, const uint8_t *text, size_t bytes) {
+  const size_t mark = sizeof SPACED_JSON_SPACE - 1;
+  const tokenizer_prefix prefix = e->t->data.prefix;
+  bool has_space = text[0] == ' ' || (bytes >= mark && memcmp(text, SPACED_JSON_SPACE, mark) == 0);
+  bool is_given = prefix == TOKENIZER_PREFIX_ALWAYS || (prefix == TOKENIZER_PREFIX_MISSING && !has_space) ||
+                  (prefix == TOKENIZER_PREFIX_FIRST && !has_space && text == e->text);
+  uint8_t *to = e->t->spaced;
+  size_t count = 0;
+  if (is_given) to[count++] = ' ';
+  for (size_t at = 0; at < bytes;) {
+    bool is_mark = bytes - at >= mark && memcmp(text + at, SPACED_JSON_SPACE, mark) == 0;
+    to[count++] = is_mark ? ' ' : text[at];
+    at += is_mark ? mark : 1;
+  }
+  return encode_piece(e, (const char *)to, count);
+}
+
 /* Finds the added tokens of one pass in text; the text between them goes to the next pass, and after the last pass it is split. */
 static status encode_pass(encoding *e, int pass, const uint8_t *text, size_t bytes) {
+  if (pass == 2 && e->t->spaced != NULL) return encode_spaced(e, text, bytes);
   if (pass == 2) return pretokenize_run(e->t->pretokenizer, (const char *)text, bytes, encode_piece, e);
+  if (pass == 1 && e->t->nfc != NULL) TRY(nfc_run(e->t->nfc, text, bytes, &text, &bytes));
   size_t done = 0, search = 0, start = 0;
   const added_token *found = NULL;
   while ((found = added_tokens_find(&e->t->passes[pass], text, bytes, search, &start)) != NULL) {
@@ -234,7 +269,7 @@ static status encode_pass(encoding *e, int pass, const uint8_t *text, size_t byt
 status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, bool add_special, bool parse_special, int32_t *ids,
                         size_t ids_max, size_t *count) {
   const tokenizer_data *d = &t->data;
-  encoding e = {.t = t, .parse_special = parse_special, .ids = ids, .ids_max = ids_max};
+  encoding e = {.t = t, .parse_special = parse_special, .ids = ids, .ids_max = ids_max, .text = (const uint8_t *)text};
   if (bytes > TOKENIZER_TEXT_BYTES_MAX)
     return FAIL(ERR_LIMIT, "text: expected at most %u bytes, found %zu; hint: encode it in parts", TOKENIZER_TEXT_BYTES_MAX, bytes);
   size_t valid = utf8_valid_bytes((const uint8_t *)text, bytes);

@@ -30,7 +30,7 @@ void tokenizer_close(tokenizer *t); /* NULL is allowed */
  *   parse_special  special tokens spelled in the text become their ids; false: they are ordinary text (for what a user wrote)
  * ERR_FORMAT: not UTF-8, with the offset of the first bad byte. ERR_LIMIT: text longer than TOKENIZER_TEXT_BYTES_MAX, more than
  * ids_max ids, or a split pattern's match limit. On error count is untouched and ids is undefined. An id takes at least one byte of
- * text, except those that add_special adds (at most 8), so bytes + 8 ids are always enough room. */
+ * text, except those that add_special adds (at most 8), so bytes + 8 ids are always enough room, but for a text that NFC lengthens. */
 status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, bool add_special, bool parse_special, int32_t *ids,
                         size_t ids_max, size_t *count);
 

@@ -9,80 +9,14 @@
 #include "base/special_file.h"
 #include "base/utf8.h"
 #include "text/declared_tokens.h"
+#include "text/json_fields.h"
+#include "text/spaced_json.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BYTE_CHARS 324u /* code points of the byte alphabet: 188 of the 256 bytes stand for themselves, the other 68 are U+0100 and up */
-
-static const char *const type_names[] = {"an object", "an array", "a string", "an integer", "a real", "true", "false", "null"};
-
-/* === Checked access ========================================================================================== */
-
-static status wrong_type(const char *where, const char *key, const char *want, const json_t *found) {
-  return FAIL(ERR_FORMAT, "%s.%s: expected %s, found %s", where, key, want, found == NULL ? "nothing" : type_names[json_typeof(found)]);
-}
-
-/* keys: NULL-terminated; all keys that the object may have. */
-static status check_keys(json_t *object, const char *where, const char *const *keys) {
-  const char *key = NULL;
-  json_t *value = NULL;
-  if (!json_is_object(object)) return FAIL(ERR_FORMAT, "%s: expected an object, found %s", where, type_names[json_typeof(object)]);
-  json_object_foreach(object, key, value) {
-    size_t i = 0;
-    while (keys[i] != NULL && strcmp(keys[i], key) != 0) i++;
-    if (keys[i] == NULL) return FAIL(ERR_UNSUPPORTED, "%s: the field \"%.80s\" is not known", where, key);
-  }
-  return OK;
-}
-
-static status get_string(const json_t *object, const char *where, const char *key, const char **out) {
-  const json_t *value = json_object_get(object, key);
-  if (!json_is_string(value)) return wrong_type(where, key, "a string", value);
-  *out = json_string_value(value);
-  return OK;
-}
-
-static status get_bool(const json_t *object, const char *where, const char *key, bool *out) {
-  const json_t *value = json_object_get(object, key);
-  if (!json_is_boolean(value)) return wrong_type(where, key, "true or false", value);
-  *out = json_is_true(value);
-  return OK;
-}
-
-static status get_array(const json_t *object, const char *where, const char *key, json_t **out) {
-  json_t *value = json_object_get(object, key);
-  if (!json_is_array(value)) return wrong_type(where, key, "an array", value);
-  *out = value;
-  return OK;
-}
-
-/* Absent means null: the tokenizers library reads both alike. */
-static status want_null(const json_t *object, const char *where, const char *key) {
-  const json_t *value = json_object_get(object, key);
-  if (value == NULL || json_is_null(value)) return OK;
-  return FAIL(ERR_UNSUPPORTED, "%s.%s: expected null, found %s", where, key, type_names[json_typeof(value)]);
-}
-
-/* As want_null; "" and false also mean null for these fields. */
-static status want_off(const json_t *object, const char *where, const char *key) {
-  const json_t *value = json_object_get(object, key);
-  if (json_is_false(value) || (json_is_string(value) && json_string_length(value) == 0)) return OK;
-  return want_null(object, where, key);
-}
-
-static status want_type(const json_t *object, const char *where, const char *type) {
-  const char *found = NULL;
-  TRY(get_string(object, where, "type", &found));
-  if (strcmp(found, type) != 0) return FAIL(ERR_UNSUPPORTED, "%s.type: expected \"%s\", found \"%.80s\"", where, type, found);
-  return OK;
-}
-
-static bool is_type(const json_t *object, const char *type) {
-  const char *found = json_string_value(json_object_get(object, "type"));
-  return found != NULL && strcmp(found, type) == 0;
-}
 
 static void *copy_string(const char *text) {
   size_t bytes = strlen(text) + 1;
@@ -128,7 +62,7 @@ static status list_vocab(json_t *vocab, const char **names, size_t count) {
   const char *key = NULL;
   json_t *value = NULL;
   json_object_foreach(vocab, key, value) {
-    if (!json_is_integer(value)) return wrong_type("tokenizer.json: model.vocab", key, "an integer", value);
+    if (!json_is_integer(value)) return json_fields_wrong("tokenizer.json: model.vocab", key, "an integer", value);
     json_int_t id = json_integer_value(value);
     if (id < 0 || (uint64_t)id >= count)
       return FAIL(ERR_FORMAT, "tokenizer.json: model.vocab: expected ids 0 to %zu, each once, found %lld", count - 1, (long long)id);
@@ -152,9 +86,13 @@ static status fill_tokens(tokenizer_data *data, const char *const *names) {
   for (size_t b = 0; b < 256; b++) data->byte_ids[b] = -1;
   uint32_t at = 0;
   for (uint32_t id = 0; id < data->token_count; id++) {
-    size_t size = token_bytes(names[id], data->bytes + at, &data->is_word[id]);
+    bool is_own = id < data->vocab_count;
+    int byte = -1;
+    size_t size = data->is_spaced && is_own ? spaced_json_token(names[id], data->bytes + at, &data->is_word[id], &byte)
+                                            : token_bytes(names[id], data->bytes + at, &data->is_word[id]);
     data->starts[id] = at;
-    if (id < data->vocab_count && data->is_word[id] && size == 1) data->byte_ids[data->bytes[at]] = (int32_t)id;
+    if (!data->is_spaced && is_own && data->is_word[id] && size == 1) byte = data->bytes[at];
+    if (byte >= 0) data->byte_ids[byte] = (int32_t)id;
     at += (uint32_t)size;
   }
   data->starts[data->token_count] = at;
@@ -191,17 +129,17 @@ static status read_added(tokenizer_data *data, json_t *entry, const json_t *voca
   const char *content = NULL;
   bool is_single_word = false;
   added_token *token = &data->added[data->added_count];
-  TRY(check_keys(entry, where, keys));
-  TRY(get_string(entry, where, "content", &content));
-  TRY(get_bool(entry, where, "single_word", &is_single_word));
-  TRY(get_bool(entry, where, "lstrip", &token->strips_left));
-  TRY(get_bool(entry, where, "rstrip", &token->strips_right));
-  TRY(get_bool(entry, where, "normalized", &token->is_normalized));
-  TRY(get_bool(entry, where, "special", &token->is_special));
+  TRY(json_fields_check(entry, where, keys));
+  TRY(json_fields_string(entry, where, "content", &content));
+  TRY(json_fields_bool(entry, where, "single_word", &is_single_word));
+  TRY(json_fields_bool(entry, where, "lstrip", &token->strips_left));
+  TRY(json_fields_bool(entry, where, "rstrip", &token->strips_right));
+  TRY(json_fields_bool(entry, where, "normalized", &token->is_normalized));
+  TRY(json_fields_bool(entry, where, "special", &token->is_special));
   token->is_control = token->is_special;
   const json_t *id = json_object_get(entry, "id");
   const json_t *in_vocab = json_object_get(vocab, content);
-  if (!json_is_integer(id)) return wrong_type(where, "id", "an integer", id);
+  if (!json_is_integer(id)) return json_fields_wrong(where, "id", "an integer", id);
   if (is_single_word) return FAIL(ERR_UNSUPPORTED, "%s.single_word: expected false, found true for \"%.80s\"", where, content);
   if (content[0] == 0) return FAIL(ERR_FORMAT, "%s.content: expected text, found \"\"", where);
   json_int_t want = in_vocab != NULL ? json_integer_value(in_vocab) : (json_int_t)data->token_count;
@@ -260,7 +198,7 @@ static status keep_contents(tokenizer_data *data) {
 
 static status read_tokens(tokenizer_data *data, const json_t *root, json_t *vocab, const declared_tokens *declared) {
   json_t *added = NULL;
-  TRY(get_array(root, "tokenizer.json", "added_tokens", &added));
+  TRY(json_fields_array(root, "tokenizer.json", "added_tokens", &added));
   size_t vocab_count = json_object_size(vocab), added_count = json_array_size(added);
   if (vocab_count == 0 || vocab_count + added_count + declared->count > VOCAB_MAX)
     return FAIL(ERR_LIMIT, "tokenizer.json: expected 1 to %u tokens, found %zu, %zu added and %u declared elsewhere", VOCAB_MAX,
@@ -344,19 +282,21 @@ static status read_model(tokenizer_data *data, json_t *root, const declared_toke
   const char *const where = "tokenizer.json: model";
   json_t *model = json_object_get(root, "model"), *merges = NULL;
   if (model == NULL) return FAIL(ERR_FORMAT, "tokenizer.json: expected the field \"model\", found none");
-  TRY(check_keys(model, where, keys));
-  TRY(want_type(model, where, "BPE"));
-  TRY(want_null(model, where, "dropout"));
-  TRY(want_null(model, where, "unk_token"));
-  TRY(want_off(model, where, "continuing_subword_prefix"));
-  TRY(want_off(model, where, "end_of_word_suffix"));
-  TRY(want_off(model, where, "byte_fallback"));
+  TRY(json_fields_check(model, where, keys));
+  TRY(json_fields_type(model, where, "BPE"));
+  TRY(json_fields_null(model, where, "dropout"));
+  if (!data->is_spaced) TRY(json_fields_null(model, where, "unk_token")); /* nothing is unknown where every byte has a token */
+  TRY(json_fields_off(model, where, "continuing_subword_prefix"));
+  TRY(json_fields_off(model, where, "end_of_word_suffix"));
+  if (!data->is_spaced) TRY(json_fields_off(model, where, "byte_fallback"));
   const json_t *fuse = json_object_get(model, "fuse_unk"); /* Without an unk_token there is nothing to fuse. */
-  if (fuse != NULL && !json_is_boolean(fuse)) return wrong_type(where, "fuse_unk", "true or false", fuse);
-  if (json_object_get(model, "ignore_merges") != NULL) TRY(get_bool(model, where, "ignore_merges", &data->ignores_merges));
+  if (fuse != NULL && !json_is_boolean(fuse)) return json_fields_wrong(where, "fuse_unk", "true or false", fuse);
+  if (json_object_get(model, "ignore_merges") != NULL) TRY(json_fields_bool(model, where, "ignore_merges", &data->ignores_merges));
+  if (data->is_spaced && data->ignores_merges)
+    return FAIL(ERR_UNSUPPORTED, "%s.ignore_merges: expected false with byte_fallback", where);
   json_t *vocab = json_object_get(model, "vocab");
-  if (!json_is_object(vocab)) return wrong_type(where, "vocab", "an object", vocab);
-  TRY(get_array(model, where, "merges", &merges));
+  if (!json_is_object(vocab)) return json_fields_wrong(where, "vocab", "an object", vocab);
+  TRY(json_fields_array(model, where, "merges", &merges));
   TRY(read_tokens(data, root, vocab, declared));
   return read_merges(data, merges, vocab);
 }
@@ -385,13 +325,13 @@ static status read_split(tokenizer_data *data, json_t *node) {
   const char *const where = "tokenizer.json: pre_tokenizer Split";
   const char *behavior = NULL, *pattern = NULL;
   bool inverts = false;
-  TRY(check_keys(node, where, keys));
+  TRY(json_fields_check(node, where, keys));
   json_t *pattern_node = json_object_get(node, "pattern");
-  if (pattern_node == NULL) return wrong_type(where, "pattern", "an object", NULL);
-  TRY(check_keys(pattern_node, "tokenizer.json: pre_tokenizer Split.pattern", pattern_keys));
-  TRY(get_string(pattern_node, "tokenizer.json: pre_tokenizer Split.pattern", "Regex", &pattern));
-  TRY(get_string(node, where, "behavior", &behavior));
-  TRY(get_bool(node, where, "invert", &inverts));
+  if (pattern_node == NULL) return json_fields_wrong(where, "pattern", "an object", NULL);
+  TRY(json_fields_check(pattern_node, "tokenizer.json: pre_tokenizer Split.pattern", pattern_keys));
+  TRY(json_fields_string(pattern_node, "tokenizer.json: pre_tokenizer Split.pattern", "Regex", &pattern));
+  TRY(json_fields_string(node, where, "behavior", &behavior));
+  TRY(json_fields_bool(node, where, "invert", &inverts));
   if (strcmp(behavior, "Isolated") != 0)
     return FAIL(ERR_UNSUPPORTED, "%s.behavior: expected \"Isolated\", found \"%.80s\"", where, behavior);
   if (inverts) return FAIL(ERR_UNSUPPORTED, "%s.invert: expected false, found true", where);
@@ -402,9 +342,9 @@ static status read_byte_level(tokenizer_data *data, json_t *node) {
   static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
   const char *const where = "tokenizer.json: pre_tokenizer ByteLevel";
   bool adds_prefix_space = false, uses_regex = true; /* use_regex is true by default */
-  TRY(check_keys(node, where, keys));
-  TRY(get_bool(node, where, "add_prefix_space", &adds_prefix_space));
-  if (json_object_get(node, "use_regex") != NULL) TRY(get_bool(node, where, "use_regex", &uses_regex));
+  TRY(json_fields_check(node, where, keys));
+  TRY(json_fields_bool(node, where, "add_prefix_space", &adds_prefix_space));
+  if (json_object_get(node, "use_regex") != NULL) TRY(json_fields_bool(node, where, "use_regex", &uses_regex));
   if (adds_prefix_space) return FAIL(ERR_UNSUPPORTED, "%s.add_prefix_space: expected false, found true", where);
   return uses_regex ? add_split(data, PRETOKENIZE_PATTERN, pretokenize_gpt2_pattern) : OK;
 }
@@ -413,8 +353,8 @@ static status read_digits(tokenizer_data *data, json_t *node) {
   static const char *const keys[] = {"type", "individual_digits", NULL};
   const char *const where = "tokenizer.json: pre_tokenizer Digits";
   bool is_individual = false;
-  TRY(check_keys(node, where, keys));
-  TRY(get_bool(node, where, "individual_digits", &is_individual));
+  TRY(json_fields_check(node, where, keys));
+  TRY(json_fields_bool(node, where, "individual_digits", &is_individual));
   return add_split(data, is_individual ? PRETOKENIZE_DIGIT : PRETOKENIZE_DIGITS, NULL);
 }
 
@@ -422,7 +362,7 @@ static status read_digits(tokenizer_data *data, json_t *node) {
 static status read_pre_tokenizer_member(tokenizer_data *data, json_t *node, bool is_last) {
   const char *type = NULL;
   if (!json_is_object(node)) return FAIL(ERR_FORMAT, "tokenizer.json: pre_tokenizer: expected an object");
-  TRY(get_string(node, "tokenizer.json: pre_tokenizer", "type", &type));
+  TRY(json_fields_string(node, "tokenizer.json: pre_tokenizer", "type", &type));
   if (strcmp(type, "ByteLevel") == 0 && is_last) return read_byte_level(data, node);
   if (strcmp(type, "Split") == 0 && !is_last) return read_split(data, node);
   if (strcmp(type, "Digits") == 0 && !is_last) return read_digits(data, node);
@@ -436,9 +376,9 @@ static status read_pre_tokenizer(tokenizer_data *data, const json_t *root) {
   json_t *node = json_object_get(root, "pre_tokenizer"), *members = NULL;
   if (node == NULL || json_is_null(node))
     return FAIL(ERR_UNSUPPORTED, "%s: expected ByteLevel or a Sequence that ends in it, found null", where);
-  if (!is_type(node, "Sequence")) return read_pre_tokenizer_member(data, node, true);
-  TRY(check_keys(node, where, keys));
-  TRY(get_array(node, where, "pretokenizers", &members));
+  if (!json_fields_is(node, "Sequence")) return read_pre_tokenizer_member(data, node, true);
+  TRY(json_fields_check(node, where, keys));
+  TRY(json_fields_array(node, where, "pretokenizers", &members));
   size_t count = json_array_size(members);
   if (count == 0) return FAIL(ERR_UNSUPPORTED, "%s: expected a Sequence that ends in ByteLevel, found an empty one", where);
   for (size_t i = 0; i < count; i++) TRY(read_pre_tokenizer_member(data, json_array_get(members, i), i + 1 == count));
@@ -460,7 +400,7 @@ static status add_template_token(tokenizer_data *data, const json_t *special, co
   json_t *ids = NULL;
   json_t *definition = json_object_get(special, name);
   if (definition == NULL) return FAIL(ERR_FORMAT, "%s: expected \"%.80s\", found none", where, name);
-  TRY(get_array(definition, where, "ids", &ids));
+  TRY(json_fields_array(definition, where, "ids", &ids));
   for (size_t i = 0; i < json_array_size(ids); i++) {
     const json_t *id = json_array_get(ids, i);
     if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= (json_int_t)data->token_count)
@@ -476,10 +416,10 @@ static status read_template(tokenizer_data *data, json_t *node) {
   const char *const where = "tokenizer.json: post_processor";
   json_t *single = NULL;
   bool has_text = false;
-  TRY(check_keys(node, where, keys));
-  TRY(get_array(node, where, "single", &single));
+  TRY(json_fields_check(node, where, keys));
+  TRY(json_fields_array(node, where, "single", &single));
   const json_t *special = json_object_get(node, "special_tokens");
-  if (!json_is_object(special)) return wrong_type(where, "special_tokens", "an object", special);
+  if (!json_is_object(special)) return json_fields_wrong(where, "special_tokens", "an object", special);
   for (size_t i = 0; i < json_array_size(single); i++) {
     const json_t *part = json_array_get(single, i);
     const json_t *token = json_object_get(part, "SpecialToken"), *text = json_object_get(part, "Sequence");
@@ -500,16 +440,17 @@ static status read_post_processor(tokenizer_data *data, const json_t *root) {
   static const char *const keys[] = {"type", "processors", NULL};
   const char *const where = "tokenizer.json: post_processor";
   json_t *node = json_object_get(root, "post_processor"), *members = NULL;
-  if (node == NULL || json_is_null(node) || is_type(node, "ByteLevel")) return OK; /* ByteLevel changes offsets only */
-  if (is_type(node, "TemplateProcessing")) return read_template(data, node);
-  if (!is_type(node, "Sequence")) return FAIL(ERR_UNSUPPORTED, "%s: expected ByteLevel, TemplateProcessing or a Sequence of them", where);
-  TRY(check_keys(node, where, keys));
-  TRY(get_array(node, where, "processors", &members));
+  if (node == NULL || json_is_null(node) || json_fields_is(node, "ByteLevel")) return OK; /* ByteLevel changes offsets only */
+  if (json_fields_is(node, "TemplateProcessing")) return read_template(data, node);
+  if (!json_fields_is(node, "Sequence"))
+    return FAIL(ERR_UNSUPPORTED, "%s: expected ByteLevel, TemplateProcessing or a Sequence of them", where);
+  TRY(json_fields_check(node, where, keys));
+  TRY(json_fields_array(node, where, "processors", &members));
   bool has_template = false;
   for (size_t i = 0; i < json_array_size(members); i++) {
     json_t *member = json_array_get(members, i);
-    if (is_type(member, "ByteLevel")) continue;
-    if (!is_type(member, "TemplateProcessing") || has_template)
+    if (json_fields_is(member, "ByteLevel")) continue;
+    if (!json_fields_is(member, "TemplateProcessing") || has_template)
       return FAIL(ERR_UNSUPPORTED, "%s.processors[%zu]: expected ByteLevel, or TemplateProcessing once", where, i);
     TRY(read_template(data, member));
     has_template = true;
@@ -525,7 +466,7 @@ static status read_config_token(const tokenizer_data *data, const json_t *config
   const json_t *value = json_object_get(config, key);
   if (value == NULL || json_is_null(value)) return OK;
   const char *content = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
-  if (content == NULL) return wrong_type(where, key, "a string, or an object with a content", value);
+  if (content == NULL) return json_fields_wrong(where, key, "a string, or an object with a content", value);
   const added_token *found = find_added(data, content);
   if (found == NULL) return FAIL(ERR_FORMAT, "%s.%s: expected a token of the tokenizer, found \"%.80s\"", where, key, content);
   *id = found->id;
@@ -537,7 +478,7 @@ static status read_config_flag(const json_t *config, const char *key, bool fallb
   const json_t *value = json_object_get(config, key);
   *out = value == NULL ? fallback : json_is_true(value);
   if (value == NULL || json_is_boolean(value) || json_is_null(value)) return OK;
-  return wrong_type("tokenizer_config.json", key, "true or false", value);
+  return json_fields_wrong("tokenizer_config.json", key, "true or false", value);
 }
 
 typedef struct text_side { /* what stands before or after a text */
@@ -582,7 +523,7 @@ status tokenizer_json_config(tokenizer_data *data, const json_t *config) {
   if (!json_is_object(config)) return FAIL(ERR_FORMAT, "tokenizer_config.json: expected an object");
   const json_t *name = json_object_get(config, "tokenizer_class");
   if (name != NULL && !json_is_string(name) && !json_is_null(name))
-    return wrong_type("tokenizer_config.json", "tokenizer_class", "a string", name);
+    return json_fields_wrong("tokenizer_config.json", "tokenizer_class", "a string", name);
   const declared_class class = declared_tokens_class(config);
   TRY(read_config_flag(config, "split_special_tokens", false, &splits));
   if (splits)
@@ -605,7 +546,7 @@ status tokenizer_json_config(tokenizer_data *data, const json_t *config) {
 static status check_prefix_space(const json_t *root, const json_t *config) {
   bool adds = false;
   TRY(read_config_flag(config, "add_prefix_space", false, &adds));
-  if (!adds || !is_type(json_object_get(root, "pre_tokenizer"), "ByteLevel")) return OK;
+  if (!adds || !json_fields_is(json_object_get(root, "pre_tokenizer"), "ByteLevel")) return OK;
   return FAIL(ERR_UNSUPPORTED, "tokenizer_config.json: add_prefix_space: expected false, as in tokenizer.json, found true");
 }
 
@@ -623,32 +564,57 @@ status tokenizer_json_load(const char *name, const char *text, size_t bytes, jso
   return OK;
 }
 
+/* null, NFC, or a Sequence of at most that. */
+static status read_normalizer(tokenizer_data *data, const json_t *root) {
+  static const char *const keys[] = {"type", "normalizers", NULL}, *const own_keys[] = {"type", NULL};
+  const char *const where = "tokenizer.json: normalizer";
+  json_t *node = json_object_get(root, "normalizer"), *members = NULL;
+  if (json_fields_is(node, "Sequence")) {
+    TRY(json_fields_check(node, where, keys));
+    TRY(json_fields_array(node, where, "normalizers", &members));
+    if (json_array_size(members) > 1) return FAIL(ERR_UNSUPPORTED, "%s: expected at most one, found %zu", where, json_array_size(members));
+    node = json_array_get(members, 0);
+  }
+  if (node == NULL || json_is_null(node)) return OK;
+  TRY(json_fields_check(node, where, own_keys));
+  data->normalizes = true;
+  return json_fields_type(node, where, "NFC");
+}
+
+/* The library normalizes the contents that it searches in normalized text. */
+static status check_normalized(const tokenizer_data *data) {
+  for (uint32_t i = 0; i < data->added_count; i++) {
+    const added_token *token = &data->added[i];
+    bool is_plain = !data->is_spaced;
+    for (uint32_t k = 0; k < token->bytes; k++) is_plain &= token->content[k] < 0xCC; /* as nfc.c: no code point from U+0300 on */
+    if (token->is_normalized && (data->normalizes || data->is_spaced) && !is_plain)
+      return FAIL(ERR_UNSUPPORTED, "tokenizer.json: added_tokens: expected normalized false for \"%.*s\", which the normalizer may change",
+                  (int)token->bytes, (const char *)token->content);
+  }
+  return OK;
+}
+
 static status read_root(tokenizer_data *data, json_t *root, const json_t *config, const declared_tokens *declared) {
   static const char *const keys[] = {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
                                      "post_processor", "decoder", "model", NULL};
-  static const char *const sequence_keys[] = {"type", "normalizers", NULL};
   const char *const where = "tokenizer.json";
   const char *version = NULL;
-  json_t *normalizer = json_object_get(root, "normalizer");
   json_t *decoder = json_object_get(root, "decoder");
-  TRY(check_keys(root, where, keys));
-  TRY(get_string(root, where, "version", &version));
+  TRY(json_fields_check(root, where, keys));
+  TRY(json_fields_string(root, where, "version", &version));
   if (strcmp(version, "1.0") != 0) return FAIL(ERR_UNSUPPORTED, "%s.version: expected \"1.0\", found \"%.80s\"", where, version);
-  TRY(want_null(root, where, "truncation"));
-  TRY(want_null(root, where, "padding"));
-  if (is_type(normalizer, "Sequence")) {
-    json_t *members = NULL;
-    TRY(check_keys(normalizer, "tokenizer.json: normalizer", sequence_keys));
-    TRY(get_array(normalizer, "tokenizer.json: normalizer", "normalizers", &members));
-    if (json_array_size(members) != 0)
-      return FAIL(ERR_UNSUPPORTED, "tokenizer.json: normalizer: expected none, found %zu", json_array_size(members));
-  } else {
-    TRY(want_null(root, where, "normalizer"));
+  TRY(json_fields_null(root, where, "truncation"));
+  TRY(json_fields_null(root, where, "padding"));
+  data->is_spaced = spaced_json_is(root);
+  if (data->is_spaced) TRY(spaced_json_read(root, &data->prefix));
+  else {
+    TRY(read_normalizer(data, root));
+    if (!json_is_object(decoder)) return json_fields_wrong(where, "decoder", "an object", decoder);
+    TRY(json_fields_type(decoder, "tokenizer.json: decoder", "ByteLevel"));
+    TRY(read_pre_tokenizer(data, root));
   }
-  if (!json_is_object(decoder)) return wrong_type(where, "decoder", "an object", decoder);
-  TRY(want_type(decoder, "tokenizer.json: decoder", "ByteLevel"));
-  TRY(read_pre_tokenizer(data, root));
   TRY(read_model(data, root, declared));
+  TRY(check_normalized(data));
   TRY(read_post_processor(data, root));
   if (config == NULL) return OK;
   TRY(check_prefix_space(root, config));

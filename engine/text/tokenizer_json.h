@@ -1,9 +1,9 @@
 /* tokenizer_json.h - reads tokenizer.json and tokenizer_config.json into plain arrays.
  *
- * Accepts byte-level BPE as the tokenizers library writes it and nothing else: a field that is unknown, or that asks for something
- * Verbatim does not do exactly, is refused by name. Accepted:
+ * Accepts byte-level BPE as the tokenizers library writes it, and SentencePiece's as spaced_json.h says; a field that is unknown, or that
+ * asks for something Verbatim does not do exactly, is refused by name. Accepted of the former:
  *   added_tokens    special and not, normalized, lstrip, rstrip; not single_word; ids beyond the vocabulary continue it
- *   normalizer      null, or an empty Sequence
+ *   normalizer      null, NFC, or a Sequence of at most that
  *   pre_tokenizer   ByteLevel, alone or last in a Sequence after Split (Regex, Isolated) and Digits; no prefix space
  *   post_processor  null, ByteLevel, TemplateProcessing (its "single" puts fixed ids around the text), a Sequence of those
  *   decoder         ByteLevel
@@ -23,6 +23,13 @@
 #define TOKENIZER_KEY_BYTES_MAX 8192u        /* of one token in the vocabulary's spelling */
 #define TOKENIZER_AROUND_MAX 4u
 
+typedef enum tokenizer_prefix { /* a space before a text, of a vocabulary that writes spaces */
+  TOKENIZER_PREFIX_NEVER,
+  TOKENIZER_PREFIX_ALWAYS,  /* before each text between added tokens */
+  TOKENIZER_PREFIX_MISSING, /* the same, unless it begins with one */
+  TOKENIZER_PREFIX_FIRST    /* the same, but only where the whole text begins */
+} tokenizer_prefix;
+
 typedef struct tokenizer_data {
   uint32_t vocab_count;    /* ids 0..vocab_count-1 are the model's */
   uint32_t token_count;    /* ids vocab_count..token_count-1 are added tokens */
@@ -33,6 +40,9 @@ typedef struct tokenizer_data {
   bpe_merge *merges;       /* [merge_count] by rank */
   uint32_t merge_count;
   bool ignores_merges;
+  bool normalizes;         /* to NFC */
+  bool is_spaced;          /* see spaced_json.h; is_word: in the text's own spelling */
+  tokenizer_prefix prefix; /* if is_spaced */
   bool ranks_words;        /* tokens merge by their own ids, see bpe.h; merge_count is 0 then */
   uint32_t split_count;
   pretokenize_split splits[PRETOKENIZE_SPLITS_MAX];

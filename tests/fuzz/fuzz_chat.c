@@ -1,5 +1,5 @@
-/* fuzz_chat.c - the body of a chat request, for several templates: the first byte chooses the template, the rest is JSON. A prompt is within
- * its bound, is UTF-8 and is the same the second time, and the body does not change. */
+/* fuzz_chat.c - the body of a chat request, for several templates: the first byte chooses the template, the rest is JSON. A prompt is
+ * within its bound, is UTF-8 and is the same the second time, and the body does not change. */
 #include <jansson.h>
 #include <stdio.h>
 #include "engine/chat/chat.h"

@@ -35,7 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     ASSERT(template == NULL);
     return 0;
   }
-  json_t *object = end ? json_loadb((const char *)end + 1, bytes - template_bytes - 1, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL) : NULL;
+  const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+  json_t *object = end ? json_loadb((const char *)end + 1, bytes - template_bytes - 1, flags, NULL) : NULL;
   char *text = NULL, *again = NULL;
   size_t text_bytes = 0, again_bytes = 0;
   bool is_good = render(template, object, &text, &text_bytes), is_good_again = render(template, object, &again, &again_bytes);

@@ -38,7 +38,8 @@ static bool is_as_recorded(const json_t *one, const json_t *variables) {
   status result = render(json_string_value(template), json_string_length(template), variables, TODAY, &text, &bytes);
   bool is_good = false;
   if (json_is_true(json_object_get(one, "refused"))) is_good = result == ERR_UNSUPPORTED;
-  else if (expected) is_good = result == OK && bytes == json_string_length(expected) && memcmp(text, json_string_value(expected), bytes) == 0;
+  else if (expected)
+    is_good = result == OK && bytes == json_string_length(expected) && memcmp(text, json_string_value(expected), bytes) == 0;
   else is_good = result == ERR_FORMAT || result == ERR_UNSUPPORTED;
   if (!is_good) print_error("%s\n  %s\n", json_string_value(template), result == OK ? text : fail_text());
   if (result != OK) assert_true(strlen(fail_text()) > 0);
@@ -139,7 +140,8 @@ static void nesting_is_bounded(void **state) {
 static void what_was_read_is_marked(void **state) {
   (void)state;
   static const struct { const char *template, *read; } cases[] = {
-    {"{{ d.a }}", "a"}, {"{{ d['a'] }}{{ d.get('b') }}", "ab"}, {"{{ d|tojson }}", "abc"}, {"{{ d }}", "abc"}, {"{{ 'a' in d }}{{ d|length }}", ""},
+    {"{{ d.a }}", "a"}, {"{{ d['a'] }}{{ d.get('b') }}", "ab"}, {"{{ d|tojson }}", "abc"}, {"{{ d }}", "abc"},
+    {"{{ 'a' in d }}{{ d|length }}", ""},
     {"{% for k, v in d.items() %}{% endfor %}", "abc"}, {"{% for k in d %}{% endfor %}", ""}, {"{{ d == {'a': 1} }}", ""},
     {"{{ d == d }}", "abc"}, {"{{ [d]|map(attribute='c')|list }}", "c"}, {"{% if false %}{{ d.a }}{% endif %}", ""}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

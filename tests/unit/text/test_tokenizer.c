@@ -298,13 +298,54 @@ static void limits_are_errors(void **state) {
 
 static void encoding_does_not_allocate(void **state) {
   (void)state;
-  size_t before = allocations, count = 0;
-  tokenizer *t = open_tree(fixture_variant("llama3"), NULL);
-  assert_true(allocations > before); /* the counting works */
-  size_t bytes = tokenizer_text_make("mix-3", text);
-  before = allocations;
-  assert_int_equal(tokenizer_encode(t, text, bytes, true, true, ids, IDS_MAX, &count), OK);
-  assert_int_equal(allocations, before);
+  static const char *const names[] = {"llama3", "qwen2", "spaced"};
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    size_t before = allocations, count = 0;
+    tokenizer *t = open_tree(fixture_variant(names[i]), NULL);
+    assert_true(allocations > before); /* the counting works */
+    size_t bytes = tokenizer_text_make("mix-3", text);
+    before = allocations;
+    assert_int_equal(tokenizer_encode(t, text, bytes, true, true, ids, IDS_MAX, &count), OK);
+    assert_int_equal(allocations, before);
+    tokenizer_close(t);
+  }
+}
+
+/* === Normal form and spaces ================================================================================== */
+
+/* U+1D160 has four bytes, and twelve in normal form C: the result, too, has a bound. */
+static void a_normalized_text_is_bounded(void **state) {
+  (void)state;
+  tokenizer *t = open_tree(fixture_variant("qwen2"), NULL);
+  size_t count = 0, bytes = TOKENIZER_TEXT_BYTES_MAX / 8 * 4;
+  for (size_t i = 0; i < bytes; i += 4) memcpy(text + i, "\xF0\x9D\x85\xA0", 4);
+  fail_clear();
+  assert_int_equal(tokenizer_encode(t, text, bytes, false, true, ids, IDS_MAX, &count), ERR_LIMIT);
+  assert_non_null(strstr(fail_text(), "normal form C"));
+  fail_clear();
+  assert_int_equal(tokenizer_encode(t, text, bytes / 4, false, true, ids, IDS_MAX, &count), OK);
+  /* A long run of marks: ordered in linear time. */
+  for (size_t i = 0; i + 4 <= bytes; i += 4) memcpy(text + i, i % 8 ? "\xCC\xA3\xCC\x87" : "\xCC\x87\xCC\xA3", 4);
+  assert_int_equal(tokenizer_encode(t, text, bytes, false, true, ids, IDS_MAX, &count), OK);
+  tokenizer_close(t);
+}
+
+/* A vocabulary that writes spaces gives the text back, after the space that it put before it. */
+static void spaces_come_back(void **state) {
+  (void)state;
+  static const char *const texts[] = {"Hello  world ", "a", " a", "\xF0\x93\x80\x80 \xC3\xA9\n\t"};
+  tokenizer *t = open_tree(fixture_variant("spaced"), NULL);
+  for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+    size_t count = 0, at = 0, size = 0;
+    assert_int_equal(tokenizer_encode(t, texts[i], strlen(texts[i]), false, true, ids, IDS_MAX, &count), OK);
+    for (size_t k = 0; k < count; k++) {
+      const uint8_t *bytes = tokenizer_token_bytes(t, ids[k], &size);
+      memcpy(text + at, bytes, size);
+      at += size;
+    }
+    assert_int_equal(at, strlen(texts[i]) + 1);
+    assert_true(text[0] == ' ' && memcmp(text + 1, texts[i], at - 1) == 0);
+  }
   tokenizer_close(t);
 }
 
@@ -319,7 +360,8 @@ static void digest_string(json_t *tree, const char *config, char out[DIGEST_TEXT
 static void digest_covers_what_decides_ids(void **state) {
   (void)state;
   static const char *const names[] = {"deepseek", "deepseek_template", "gpt2", "llama3", "qwen2", "gpt4o", "digit", "digits", "grammar",
-                                      "deepseek_v2", "youtu", "glm4"};
+                                      "deepseek_v2", "youtu", "glm4", "qwen2_bare", "tekken", "spaced", "spaced_first", "spaced_always",
+                                      "spaced_never"}; /* spaced_replace means the same as the last */
   char digests[ARRAY_LEN(names) + 3][DIGEST_TEXT_BYTES];
   size_t count = 0;
   for (; count < ARRAY_LEN(names); count++) digest_string(fixture_variant(names[count]), NULL, digests[count]);
@@ -360,7 +402,8 @@ int main(void) {
     cmocka_unit_test(decoding_gives_the_text_back),
     cmocka_unit_test(bad_utf8_is_located),          cmocka_unit_test(utf8_is_read_alike_in_long_texts),
     cmocka_unit_test(limits_are_errors),
-    cmocka_unit_test(encoding_does_not_allocate),   cmocka_unit_test(digest_covers_what_decides_ids),
+    cmocka_unit_test(encoding_does_not_allocate),   cmocka_unit_test(a_normalized_text_is_bounded), cmocka_unit_test(spaces_come_back),
+    cmocka_unit_test(digest_covers_what_decides_ids),
     cmocka_unit_test(digest_ignores_spelling),
   };
   return cmocka_run_group_tests(tests, take_buffers, give_buffers);

@@ -83,8 +83,9 @@ static const refusal refusals[] = {
   {"version", NULL, ERR_FORMAT, "version"},
   {"truncation", "{\"max_length\":8}", ERR_UNSUPPORTED, "truncation"},
   {"padding", "{}", ERR_UNSUPPORTED, "padding"},
-  {"normalizer", "{\"type\":\"NFC\"}", ERR_UNSUPPORTED, "normalizer"},
-  {"normalizer", "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"}]}", ERR_UNSUPPORTED, "normalizer"},
+  {"normalizer", "{\"type\":\"NFKC\"}", ERR_UNSUPPORTED, "normalizer.type"},
+  {"normalizer", "{\"type\":\"NFC\",\"form\":1}", ERR_UNSUPPORTED, "\"form\""},
+  {"normalizer", "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"NFC\"}]}", ERR_UNSUPPORTED, "at most one"},
   {"decoder", "null", ERR_FORMAT, "decoder"},
   {"decoder/type", "\"Metaspace\"", ERR_UNSUPPORTED, "decoder.type"},
   {"added_tokens", "{}", ERR_FORMAT, "added_tokens"},
@@ -122,7 +123,8 @@ static const refusal refusals[] = {
   {"model/unk_token", "\"<unk>\"", ERR_UNSUPPORTED, "unk_token"},
   {"model/continuing_subword_prefix", "\"##\"", ERR_UNSUPPORTED, "continuing_subword_prefix"},
   {"model/end_of_word_suffix", "\"</w>\"", ERR_UNSUPPORTED, "end_of_word_suffix"},
-  {"model/byte_fallback", "true", ERR_UNSUPPORTED, "byte_fallback"},
+  {"model/byte_fallback", "true", ERR_UNSUPPORTED, "pre_tokenizer"},
+  {"model/byte_fallback", "1", ERR_UNSUPPORTED, "byte_fallback"},
   {"model/fuse_unk", "0", ERR_FORMAT, "fuse_unk"},
   {"model/ignore_merges", "null", ERR_FORMAT, "ignore_merges"},
   {"model/vocab", "[]", ERR_FORMAT, "vocab"},
@@ -141,21 +143,55 @@ static const refusal refusals[] = {
   {"model/merges/2", "\"x y\"", ERR_FORMAT, "\"xy\""},
 };
 
-static void other_fields_are_refused_by_name(void **state) {
-  (void)state;
-  char *whole = fixture_dump(fixture_small());
+/* Of a vocabulary that writes spaces: the variant spaced, then spaced_first. */
+static const refusal spaced_refusals[] = {
+  {"normalizer/normalizers/0/prepend", "\"_\"", ERR_UNSUPPORTED, "prepend"},
+  {"normalizer/normalizers/1/content", "\"_\"", ERR_UNSUPPORTED, "content"},
+  {"normalizer/normalizers/1/pattern", "{\"Regex\":\" \"}", ERR_UNSUPPORTED, "\"Regex\""},
+  {"normalizer/normalizers/1/type", "\"NFC\"", ERR_UNSUPPORTED, "normalizer.type"},
+  {"normalizer/normalizers", "[]", ERR_UNSUPPORTED, "0 members"},
+  {"normalizer", "{\"type\":\"NFC\"}", ERR_UNSUPPORTED, "normalizer"},
+  {"normalizer", "null", ERR_UNSUPPORTED, "Metaspace"},
+  {"pre_tokenizer", "{\"type\":\"ByteLevel\"}", ERR_UNSUPPORTED, "pre_tokenizer"},
+  {"decoder", "{\"type\":\"ByteLevel\"}", ERR_UNSUPPORTED, "decoder"},
+  {"decoder/decoders/1/type", "\"Fuse\"", ERR_UNSUPPORTED, "ByteFallback"},
+  {"decoder/decoders/3/start", "2", ERR_UNSUPPORTED, "Strip"},
+  {"decoder/decoders/3/content", "\"x\"", ERR_UNSUPPORTED, "content"},
+  {"model/ignore_merges", "true", ERR_UNSUPPORTED, "ignore_merges"},
+  {"added_tokens/4/normalized", "true", ERR_UNSUPPORTED, "normalized"},
+};
+static const refusal metaspace_refusals[] = {
+  {"pre_tokenizer/split", "true", ERR_UNSUPPORTED, "split"},
+  {"pre_tokenizer/split", NULL, ERR_FORMAT, "split"},
+  {"pre_tokenizer/prepend_scheme", "\"last\"", ERR_FORMAT, "prepend_scheme"},
+  {"pre_tokenizer/replacement", "\"_\"", ERR_UNSUPPORTED, "replacement"},
+  {"pre_tokenizer/type", "\"ByteLevel\"", ERR_UNSUPPORTED, "pre_tokenizer.type"},
+};
+
+/* variant: NULL for the small tree. */
+static json_t *open_tree(const char *variant) { return variant == NULL ? fixture_small() : fixture_variant(variant); }
+
+static void check_refusals(const char *variant, const refusal *all, size_t count) {
+  char *whole = fixture_dump(open_tree(variant));
   assert_int_equal(parse(whole, strlen(whole), NULL), OK);
   free(whole);
-  for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
-    json_t *tree = fixture_small();
-    patch(tree, refusals[i].path, refusals[i].value);
+  for (size_t i = 0; i < count; i++) {
+    json_t *tree = open_tree(variant);
+    patch(tree, all[i].path, all[i].value);
     char *json = fixture_dump(tree);
     status s = parse(json, strlen(json), NULL);
     free(json);
-    if (s != refusals[i].code || strstr(fail_text(), refusals[i].says) == NULL)
-      fail_msg("%s = %s: expected %d and \"%s\", found %d and \"%s\"", refusals[i].path, refusals[i].value, (int)refusals[i].code,
-               refusals[i].says, (int)s, fail_text());
+    if (s != all[i].code || strstr(fail_text(), all[i].says) == NULL)
+      fail_msg("%s = %s: expected %d and \"%s\", found %d and \"%s\"", all[i].path, all[i].value, (int)all[i].code, all[i].says, (int)s,
+               fail_text());
   }
+}
+
+static void other_fields_are_refused_by_name(void **state) {
+  (void)state;
+  check_refusals(NULL, refusals, ARRAY_LEN(refusals));
+  check_refusals("spaced", spaced_refusals, ARRAY_LEN(spaced_refusals));
+  check_refusals("spaced_first", metaspace_refusals, ARRAY_LEN(metaspace_refusals));
 }
 
 static void config_is_checked(void **state) {

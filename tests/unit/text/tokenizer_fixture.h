@@ -27,8 +27,9 @@ static inline json_t *fixture_load(const char *name) {
 
 /* The variant as a JSON tree, which the caller frees. */
 static inline json_t *fixture_variant(const char *name) {
-  json_t *base = fixture_load("tokenizer.json"), *variants = fixture_load("variants.json");
-  json_t *variant = fixture_check(json_object_get(variants, name), name);
+  json_t *variants = fixture_load("variants.json"), *variant = fixture_check(json_object_get(variants, name), name);
+  const char *other = json_string_value(json_object_get(variant, "base"));
+  json_t *base = fixture_load(other ? other : "tokenizer.json");
   json_object_update(base, json_object_get(variant, "root"));
   json_object_update(json_object_get(base, "model"), json_object_get(variant, "model"));
   json_decref(variants);
