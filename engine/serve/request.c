@@ -107,7 +107,7 @@ static bool read_prompts(const serve_model *m, serve_request *request, const jso
   return true;
 }
 
-/* The path of the field that a renderer's error begins with, or "messages". */
+/* The path of the field that an error of chat_render begins with, or "messages". */
 static void path_of(const json_t *body, const char *error, char path[SERVE_FIELDS_PATH_BYTES]) {
   const char *end = strstr(error, ": ");
   size_t bytes = end ? (size_t)(end - error) : 0, first = strcspn(error, ".[:");
