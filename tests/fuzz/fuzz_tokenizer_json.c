@@ -5,9 +5,10 @@
 
 static bool has_strips(const char *json, size_t json_bytes, const char *config, size_t config_bytes) {
   tokenizer_data data = {0};
-  bool strips = false;
+  bool strips;
   const tokenizer_text texts[TOKENIZER_FILE_COUNT] = {[TOKENIZER_JSON] = {json, json_bytes}, [TOKENIZER_CONFIG] = {config, config_bytes}};
   ASSERT(tokenizer_json_parse(&data, texts) == OK);
+  strips = data.normalizes || data.is_spaced; /* these change a text, too */
   for (uint32_t i = 0; i < data.added_count; i++) strips = strips || data.added[i].strips_left || data.added[i].strips_right;
   tokenizer_json_free(&data);
   return strips;
