@@ -297,6 +297,12 @@ static void a_template_that_is_not_implemented_is_not_guessed(void **state) {
   assert_string_equal(text_of(made, 0), "158");
   json_decref(made);
   assert_int_equal(served_end(&server, SIGTERM), 0);
+  /* A template of the caller's takes its place. */
+  served_begin(&server, &strange, "receipt2", (const char *const[]){"--chat-template", "tests/data/chat/plain.jinja", NULL});
+  json_t *ids = object_of(served_ask(&server, "POST", "/tokenize", "", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}"));
+  assert_int_equal(json_array_size(json_object_get(ids, "tokens")), 2); /* BOS, x */
+  json_decref(ids);
+  assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
 /* === Many at once =========================================================================================================== */
