@@ -27,6 +27,7 @@ struct chat {
   const char *name;                 /* NULL: no template */
   jinja_template *plain, *with_tools; /* with_tools: NULL if plain serves all conversations */
   json_t *tokens;                   /* special tokens by name; NULL: none */
+  char *given;                      /* the text of the file that the caller named; NULL: none */
   char refusal[REFUSAL_BYTES];
   char digest[DIGEST_TEXT_BYTES];   /* "": no template was found */
 };
@@ -166,6 +167,8 @@ status chat_open(chat **out, const char *model_dir, const char *file) {
   if (!self) return FAIL(ERR_LIMIT, "chat template: no memory");
   status result = find_sources(self, model_dir, file, &found);
   if (result == OK && !found.plain) result = choose_by_type(self, model_dir, &found);
+  if (result == OK && file && !(self->given = strndup(found.plain, found.plain_bytes)))
+    result = FAIL(ERR_LIMIT, "chat template: no memory");
   if (result == OK && found.plain) result = interpret(self, &found, file != NULL);
   free(found.plain);
   free(found.with_tools);
@@ -179,11 +182,13 @@ void chat_close(chat *self) {
   jinja_close(self->plain);
   jinja_close(self->with_tools);
   json_decref(self->tokens);
+  free(self->given);
   free(self);
 }
 
 const char *chat_name(const chat *self) { return self->name; }
 const char *chat_digest(const chat *self) { return *self->digest ? self->digest : NULL; }
+const char *chat_given(const chat *self) { return self->given; }
 const char *chat_refusal(const chat *self) { return self->refusal; }
 
 /* === What a template sees ==================================================================================== */

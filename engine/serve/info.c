@@ -213,7 +213,9 @@ static int complete(const serve_model *m, json_t *config, const char *chat_templ
   failed |= set_token(m, config, "bos_token", tokenizer_bos(m->tokenizer));
   failed |= set_token(m, config, "eos_token", eos);
   failed |= set_token(m, config, "pad_token", -1);
-  if (chat_template) failed |= json_object_set_new(config, "chat_template", json_stringn(chat_template, template_bytes));
+  const char *given = m->chat ? chat_given(m->chat) : NULL;
+  if (given) failed |= json_object_set_new(config, "chat_template", json_string(given));
+  else if (chat_template) failed |= json_object_set_new(config, "chat_template", json_stringn(chat_template, template_bytes));
   else if (!json_object_get(config, "chat_template")) failed |= json_object_set_new(config, "chat_template", json_null());
   failed |= json_object_set_new(config, "vocab_size", json_integer(m->info->vocab));
   return failed | json_object_set_new(config, "max_model_len", json_integer(m->info->max_len));

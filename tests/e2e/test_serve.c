@@ -302,6 +302,9 @@ static void a_template_that_is_not_implemented_is_not_guessed(void **state) {
   json_t *ids = object_of(served_ask(&server, "POST", "/tokenize", "", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}"));
   assert_int_equal(json_array_size(json_object_get(ids, "tokens")), 2); /* BOS, x */
   json_decref(ids);
+  made = object_of(served_ask(&server, "GET", "/tokenizer_info", "", ""));
+  assert_non_null(strstr(json_string_value(json_object_get(made, "chat_template")), "{% for message in messages %}"));
+  json_decref(made);
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
