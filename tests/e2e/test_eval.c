@@ -193,7 +193,8 @@ static void chats(void **state) {
   assert_true(json_is_null(json_object_get(json_object_get(plain, "setup"), "chat_template")));
   json_decref(manifest);
   json_decref(plain);
-  expect(5, "template", "rm -rf x bare && cp -r $TINY bare && sed -i 's/bos_token }}/bos_token }}{% include %}/' bare/tokenizer_config.json && "
+  expect(5, "template",
+         "rm -rf x bare && cp -r $TINY bare && sed -i 's/bos_token }}/bos_token }}{% include %}/' bare/tokenizer_config.json && "
          "$V eval chat/tasks/cht.yaml --plan tiny.plan --model bare $D --output x");
 }
 
