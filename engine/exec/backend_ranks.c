@@ -118,7 +118,7 @@ static void replay(backend *self, backend_graph *graph, const char *what) {
 static void run_exchange(backend *self, const backend_launch *l) {
   gather_rank ranks[RANKS_MAX];
   EACH_RANK(self, b) ranks[r_] = (gather_rank){.stream = b->calls->lane(b, l), .args = b->ops[l->op].args[l->side]};
-  gather_run(own(self)->gather, self->ops[l->op].name, ranks, l->rows);
+  gather_run(own(self)->gather, self->ops[l->op].name, ranks, l->rows, l->side);
 }
 
 static void launch(backend *self, const backend_launch *l) {

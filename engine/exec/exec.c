@@ -58,6 +58,7 @@ static status make_memory(exec *self, arena *host) {
   token_bias *lists = NULL;
   TRY(open_ranks(self, lay_out(self, NULL, NULL, NULL), host));
   lay_out(self, self->backend->host, &rows, &lists);
+  ranks_mark(self);
   TRY(block_table_open(&self->table, limits->max_seqs, limits->pages_per_seq, rows, lists, host));
   self->is_timed = self->options.timed && self->backend->has_graphs;
   return self->is_timed ? self->backend->calls->make_marks(self->backend, 2 * EXEC_TIMED_STEPS, &self->first_mark) : OK;

@@ -59,9 +59,13 @@ static void put_rows(gpu *device, const gather_rank *rank, uint32_t t, const pla
                                                     .source_pitch = a->part_bytes[t], .row_bytes = a->part_bytes[t], .rows = p->rows});
 }
 
-void gather_run(const gather *self, const char *op, const gather_rank *ranks, uint32_t rows) {
+void gather_run(const gather *self, const char *op, const gather_rank *ranks, uint32_t rows, uint32_t side) {
   place places[EXCHANGE_TABLES];
   const uint32_t tables = find_places(ranks[0].args, rows, places);
+  for (uint32_t r = 0; r < self->ranks && self->reached[0]; r++) {
+    gpu_select(self->device[r]);
+    gpu_fill32(self->device[r], ranks[r].stream, self->reached[r], GATHER_REACHED(ranks[r].args->nth, side), 1);
+  }
   require(self, op, nccl_begin(self->nccl));
   for (uint32_t r = 0; r < self->ranks; r++)
     for (uint32_t t = 0; t < tables; t++) {

@@ -10,6 +10,7 @@
 
 typedef struct rank_host { /* of a rank, in host memory */
   exchange_record record;
+  uint32_t reached, pad; /* through NCCL: GATHER_REACHED of the last exchange */
   uint64_t links[2];  /* EXCHANGE_DIGEST after the step of a side */
   uint64_t digests[]; /* [2][max_batch_tokens + max_logit_rows]: of x, then of the head's input */
 } rank_host;
@@ -223,6 +224,32 @@ static const char *exchange_name(const exec *self, uint32_t nth) {
   return "an exchange";
 }
 
+/* Whether an exchange comes after another, from which it is less than a step away. */
+static bool is_later(uint32_t a, uint32_t b) { return (a ^ b) & GATHER_SIDE ? (a & ~GATHER_SIDE) < (b & ~GATHER_SIDE) : a > b; }
+
+/* Through NCCL: the ranks that wait have reached an exchange that another has not. */
+static void explain_reached(const exec *self, char *text, size_t text_bytes) {
+  uint32_t first = 0, last = 0;
+  for (uint32_t r = 0; r < self->ranks; r++) {
+    if (!self->rank_host[r]) return;
+    const uint32_t at = *(const volatile uint32_t *)&host_of(self, r)->reached;
+    if (is_later(host_of(self, first)->reached, at)) first = r;
+    if (is_later(at, host_of(self, last)->reached)) last = r;
+  }
+  if (host_of(self, first)->reached == host_of(self, last)->reached) return;
+  snprintf(text, text_bytes, "rank %u waited %g s for rank %u at op \"%s\" of step %llu, through NCCL: a GPU hangs, or a link is broken; "
+           "hint: exchange-timeout states the longest wait", last, ranks_timeout_s(self), first,
+           exchange_name(self, (host_of(self, last)->reached & ~GATHER_SIDE) - 1), (unsigned long long)self->waited);
+}
+
+void ranks_mark(exec *self) {
+  if (self->plan->header->limits.transport != TRANSPORT_NCCL || !self->gather.nccl) return;
+  for (uint32_t r = 0; r < self->ranks; r++) {
+    host_of(self, r)->reached = 0;
+    self->gather.reached[r] = (uint64_t)(uintptr_t)&host_of(self, r)->reached;
+  }
+}
+
 void ranks_explain(void *context, char *text, size_t text_bytes) {
   const exec *self = context;
   for (uint32_t r = 0; r < self->ranks; r++) {
@@ -234,4 +261,5 @@ void ranks_explain(void *context, char *text, size_t text_bytes) {
              exchange_name(self, record->op), (unsigned long long)self->waited);
     return;
   }
+  if (self->gather.reached[0]) explain_reached(self, text, text_bytes);
 }

@@ -12,6 +12,9 @@
 /* Host memory of a rank, which its device can write. */
 uint64_t ranks_host_bytes(const plan *p);
 
+/* Exchanges through NCCL leave in host memory how far each rank is, for ranks_explain. */
+void ranks_mark(exec *self);
+
 /* The longest wait of a rank for another. */
 double ranks_timeout_s(const exec *self);
 

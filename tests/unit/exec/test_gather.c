@@ -40,6 +40,12 @@ void __wrap_gpu_copy_rows(gpu *self, gpu_stream *stream, const gpu_rows *copy) {
            copy->row_bytes);
 }
 
+void __wrap_gpu_fill32(gpu *self, gpu_stream *stream, uint64_t target, uint32_t word, uint64_t words);
+void __wrap_gpu_fill32(gpu *self, gpu_stream *stream, uint64_t target, uint32_t word, uint64_t words) {
+  assert_true(world.selected == self->rank && (void *)stream == (void *)self && words == 1);
+  *(uint32_t *)(uintptr_t)target = word;
+}
+
 void __wrap_gpu_limit_waits(gpu *self, gpu_late_hook *hook, void *context);
 void __wrap_gpu_limit_waits(gpu *self, gpu_late_hook *hook, void *context) {
   assert_int_equal(self->rank, world.selected++);
@@ -111,7 +117,7 @@ static gather open_gather(nccl **made, bool is_transport) {
 static void run_gather(const gather *g, u32 rows) {
   gather_rank ranks[RANKS];
   for (u32 r = 0; r < RANKS; r++) ranks[r] = (gather_rank){.stream = (gpu_stream *)(void *)&world.gpus[r], .args = &args[r]};
-  gather_run(g, "an exchange", ranks, rows);
+  gather_run(g, "an exchange", ranks, rows, 1);
 }
 
 /* === Tests ================================================================================================================= */
@@ -136,6 +142,19 @@ static void the_result_is_the_references(void **state) {
       }
     }
   assert_int_equal(world.copies_unselected, 0);
+  nccl_close(made);
+}
+
+static void every_rank_leaves_how_far_it_is(void **state) {
+  (void)state;
+  nccl *made = NULL;
+  uint32_t reached[RANKS] = {0};
+  gather g = open_gather(&made, true);
+  make_ranks(2, 1);
+  run_gather(&g, 2); /* without places nothing is left */
+  for (u32 r = 0; r < RANKS; r++) g.reached[r] = (uint64_t)(uintptr_t)&reached[r], args[r].nth = 6;
+  run_gather(&g, 2);
+  for (u32 r = 0; r < RANKS; r++) assert_int_equal(reached[r], GATHER_REACHED(6, 1));
   nccl_close(made);
 }
 
@@ -205,7 +224,8 @@ static int clean(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_result_is_the_references), cmocka_unit_test(one_wrong_byte_is_seen),
+    cmocka_unit_test(the_result_is_the_references), cmocka_unit_test(every_rank_leaves_how_far_it_is),
+    cmocka_unit_test(one_wrong_byte_is_seen),
     cmocka_unit_test(a_refusal_is_a_fault_of_the_op), cmocka_unit_test(waits_are_limited_for_the_transport_alone),
   };
   return cmocka_run_group_tests(tests, build, clean);
