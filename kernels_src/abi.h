@@ -10,6 +10,7 @@
 
 #include "abi_attn.h"
 #include "abi_fp8.h"
+#include "abi_grouped.h"
 #include "abi_index.h"
 #include "abi_ranks.h"
 #include "step.h"
@@ -39,20 +40,23 @@ typedef struct embed_args {
 typedef struct rmsnorm_args {
   const step_in *step;
   const u32 *row_index; /* [rows] row of x and delta to read, or null: the row itself */
-  const f32 *x;         /* [.][x_stride]                                              */
+  const f32 *x;         /* [.][x_stride]; null, with experts only: zeros              */
   const f32 *delta;     /* [.][x_stride] added first, or null; with experts: that of the shared one, or null */
   const f32 *experts;   /* [T * top_k][dim] sorted rows, weighted and added first; or null, as the next two */
   const u32 *pair_row;  /* [T][top_k] sorted row of a token's k-th expert             */
   const f32 *topk_weight; /* [T][top_k]                                               */
+  const f32 *gate;      /* [.][gate_stride], first column: gate of the shared expert, or null */
   f32 *x_out;           /* [.][x_stride] x + delta at the row read, or null           */
-  const bf16 *weight;   /* [dim]                                                      */
-  bf16 *y;              /* [rows][y_stride]                                           */
+  const bf16 *weight;   /* [dim]; null: v is only rounded, not normalised             */
+  void *y;              /* [rows][y_stride]                                           */
   u32 rows_kind, dim;
   u32 x_stride, y_stride; /* elements */
   f32 eps;
   f32 delta_scale;      /* of delta, before it is added                               */
   f32 y_scale;          /* of the result                                              */
   u32 top_k;            /* 0 without experts                                          */
+  u32 y_kind;           /* Y_BF16 or Y_F32                                            */
+  u32 gate_stride;
 } rmsnorm_args;
 
 typedef struct qkv_rope_args {
@@ -153,9 +157,11 @@ typedef struct moe_fold_args {
   const u32 *pair_row;    /* [T][top_k] sorted row of a token's k-th expert */
   const f32 *topk_weight; /* [T][top_k]                                     */
   const f32 *delta;       /* [T][delta_stride] of the shared expert, or null */
+  const f32 *gate;        /* [T][gate_stride], first column: its gate, or null */
   f32 *y;                 /* [T][y_stride]                                  */
-  u32 columns;            /* this and the strides: multiples of 4           */
+  u32 columns;            /* this and the strides of rows: multiples of 4   */
   u32 top_k, delta_stride, y_stride;
+  u32 gate_stride, pad;
 } moe_fold_args;
 
 /* For rows with param.adjusted: a row of the logits after penalties, token list and bans. Other rows are not written. */

@@ -22,6 +22,8 @@ typedef struct attn_cut_args {
   u32 slot_ns, split_ns;  /* estimates: one partial result of a token, any at all    */
   u32 piece_ns;           /* estimate: each work item of a worker but the first      */
   u32 list_max;           /* as in mla_attn_args                                     */
+  u32 kv_heads;           /* each its own work items; 0: latent attention, where the heads share them */
+  u32 pad;
 } attn_cut_args;
 
 typedef struct mla_attn_args {

@@ -8,14 +8,15 @@
 #define OBJECT "quantization_config"
 
 typedef struct product_row {
-  const char *names[2]; /* its modules in a layer; the second is computed after the first */
+  const char *names[3]; /* its modules in a layer; each is computed after the one before */
   uint32_t k;           /* columns; 0: not multiplied in this form */
-  uint32_t first_rows;  /* rows of the first module if a second one follows */
+  uint32_t rows[2];     /* of the modules that another one follows */
 } product_row;
 
 typedef struct quant_reader {
   config_reader fields; /* of the object */
   const plan_model *model;
+  const plan_grouped *grouped;
   plan_quant *quant;
   const json_t *kept; /* list of names, or NULL */
   config_quant *out;
@@ -74,26 +75,32 @@ static product_row row_of(const quant_reader *r, enum config_product product) {
   switch (product) {
     case PRODUCT_QKV_A:
       return (product_row){{m->q_lora_rank ? "self_attn.q_a_proj" : "self_attn.q_proj", "self_attn.kv_a_proj_with_mqa"}, m->hidden,
-                           m->q_lora_rank ? m->q_lora_rank : of_heads};
-    case PRODUCT_Q_B: return (product_row){{"self_attn.q_b_proj", NULL}, m->q_lora_rank, 0};
-    case PRODUCT_KV_B: return (product_row){{"self_attn.kv_b_proj", NULL}, 0, 0};
-    case PRODUCT_O: return (product_row){{"self_attn.o_proj", NULL}, m->heads * m->v_dim, 0};
-    case PRODUCT_INDEX_Q: return (product_row){{"self_attn.indexer.wq_b", NULL}, m->q_lora_rank, 0};
-    case PRODUCT_INDEX_K: return (product_row){{"self_attn.indexer.wk", NULL}, m->hidden, 0};
-    case PRODUCT_GATE_UP: return (product_row){{"mlp.gate_proj", "mlp.up_proj"}, m->hidden, m->inter};
-    case PRODUCT_DOWN: return (product_row){{"mlp.down_proj", NULL}, m->inter, 0};
+                           {m->q_lora_rank ? m->q_lora_rank : of_heads}};
+    case PRODUCT_Q_B: return (product_row){{"self_attn.q_b_proj"}, m->q_lora_rank, {0}};
+    case PRODUCT_KV_B: return (product_row){{"self_attn.kv_b_proj"}, 0, {0}};
+    case PRODUCT_O: return (product_row){{"self_attn.o_proj"}, m->heads * m->v_dim, {0}};
+    case PRODUCT_INDEX_Q: return (product_row){{"self_attn.indexer.wq_b"}, m->q_lora_rank, {0}};
+    case PRODUCT_INDEX_K: return (product_row){{"self_attn.indexer.wk"}, m->hidden, {0}};
+    case PRODUCT_GATE_UP: return (product_row){{"mlp.gate_proj", "mlp.up_proj"}, m->hidden, {m->inter}};
+    case PRODUCT_DOWN: return (product_row){{"mlp.down_proj"}, m->inter, {0}};
     case PRODUCT_SHARED_GATE_UP:
-      return (product_row){{"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"}, m->hidden, shared};
-    case PRODUCT_SHARED_DOWN: return (product_row){{"mlp.shared_experts.down_proj", NULL}, shared, 0};
+      return (product_row){{"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"}, m->hidden, {shared}};
+    case PRODUCT_SHARED_DOWN: return (product_row){{"mlp.shared_experts.down_proj"}, shared, {0}};
+    case PRODUCT_QKV:
+      return (product_row){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, m->hidden,
+                           {of_heads, r->grouped->kv_heads * m->v_dim}};
     case PRODUCT_EXPERTS:
     case PRODUCT_COUNT: break;
   }
-  return (product_row){{"mlp.experts", NULL}, m->hidden, m->moe_inter}; /* and moe_inter columns of the second product */
+  return (product_row){{"mlp.experts"}, m->hidden, {m->moe_inter}}; /* and moe_inter columns of the second product */
 }
 
 static bool has_product(const quant_reader *r, uint32_t layer, enum config_product product) {
-  const bool is_dense = r->model->experts == 0 || layer < r->model->dense_layers;
+  const bool is_dense = r->model->experts == 0 || layer < r->model->dense_layers, is_grouped = plan_is_grouped(r->grouped);
   switch (product) {
+    case PRODUCT_QKV: return is_grouped;
+    case PRODUCT_QKV_A:
+    case PRODUCT_KV_B: return !is_grouped;
     case PRODUCT_Q_B: return r->model->q_lora_rank != 0;
     case PRODUCT_INDEX_Q:
     case PRODUCT_INDEX_K: return plan_has_indexer(r->quant, layer);
@@ -110,9 +117,10 @@ static status check_shape(const product_row *row) {
   if (row->k % BLOCK != 0)
     return FAIL(ERR_UNSUPPORTED, "config.json: %s has %u columns, not a multiple of %u, which e4m3 products need", row->names[0], row->k,
                 BLOCK);
-  if (row->first_rows % BLOCK != 0)
-    return FAIL(ERR_UNSUPPORTED, "config.json: %s has %u rows, not a multiple of %u: the blocks of %s would begin inside of its own",
-                row->names[0], row->first_rows, BLOCK, row->names[1] ? row->names[1] : "the next matrix");
+  for (size_t i = 0; i < ARRAY_LEN(row->rows); i++)
+    if (row->rows[i] % BLOCK != 0)
+      return FAIL(ERR_UNSUPPORTED, "config.json: %s has %u rows, not a multiple of %u: the blocks of %s would begin inside of its own",
+                  row->names[i], row->rows[i], BLOCK, row->names[i + 1] ? row->names[i + 1] : "the next matrix");
   return OK;
 }
 
@@ -120,9 +128,11 @@ static status read_product(quant_reader *r, uint32_t layer, enum config_product 
   const product_row row = row_of(r, product);
   if (!has_product(r, layer, product)) return OK;
   bool is_bf16 = is_kept(r, layer, row.names[0]);
-  if (row.names[1] && is_bf16 != is_kept(r, layer, row.names[1]))
-    return FAIL(ERR_UNSUPPORTED, "config.json: \"" OBJECT "\": in layer %u %s is converted and %s is not; they are computed together "
-                                                          "and must agree", layer, row.names[is_bf16], row.names[!is_bf16]);
+  for (size_t i = 1; i < ARRAY_LEN(row.names) && row.names[i]; i++)
+    if (is_bf16 != is_kept(r, layer, row.names[i]))
+      return FAIL(ERR_UNSUPPORTED, "config.json: \"" OBJECT "\": in layer %u %s is converted and %s is not; they are computed together "
+                                                            "and must agree", layer, row.names[is_bf16 ? i : 0],
+                  row.names[is_bf16 ? 0 : i]);
   if (!is_bf16) return check_shape(&row);
   r->out->kept[layer] |= 1u << product;
   return OK;
@@ -160,12 +170,13 @@ static status read_scales(const quant_reader *r) {
   return OK;
 }
 
-status config_quant_read(const config_reader *around, const plan_model *model, plan_quant *quant, config_quant *out) {
+status config_quant_read(const config_reader *around, const plan_model *model, const plan_grouped *grouped, plan_quant *quant,
+                         config_quant *out) {
   const json_t *object = config_field_find(around, OBJECT);
   ASSERT(object != NULL);
   if (!json_is_object(object))
     return FAIL(ERR_FORMAT, "config.json: \"%s" OBJECT "\": expected an object, found %s", around->prefix, config_field_kind(object));
-  quant_reader r = {{object, OBJECT ".", around->notes}, model, quant, NULL, out};
+  quant_reader r = {{object, OBJECT ".", around->notes}, model, grouped, quant, NULL, out};
   TRY(check_fields(&r));
   TRY(read_names(&r));
   TRY(read_scales(&r));

@@ -21,6 +21,7 @@ enum config_product { /* of a layer: what is computed at once, or for kv_b read 
   PRODUCT_SHARED_GATE_UP, /* of the shared experts */
   PRODUCT_SHARED_DOWN,
   PRODUCT_EXPERTS,        /* all experts of a layer */
+  PRODUCT_QKV,            /* of grouped-query attention, which has none of the first three: q_proj, k_proj and v_proj */
   PRODUCT_COUNT
 };
 
@@ -33,8 +34,9 @@ static inline bool config_quant_is_e4m3(const config_quant *self, const plan_qua
   return quant->weight_format == WEIGHTS_E4M3 && (self->kept[layer] >> product & 1) == 0;
 }
 
-/* r: the object that contains quantization_config, which must be present; model: its shapes; *quant: its index fields. Sets weight_format
- * and act_scale. ERR_UNSUPPORTED: another method, or a shape without e4m3 products. */
-status config_quant_read(const config_reader *r, const plan_model *model, plan_quant *quant, config_quant *out);
+/* r: the object that contains quantization_config, which must be present; model, grouped: its shapes; *quant: its index fields. Sets
+ * weight_format and act_scale. ERR_UNSUPPORTED: another method, or a shape without e4m3 products. */
+status config_quant_read(const config_reader *r, const plan_model *model, const plan_grouped *grouped, plan_quant *quant,
+                         config_quant *out);
 
 #endif

@@ -6,15 +6,18 @@
 
 #define ORIGINAL "original_max_position_embeddings"
 #define LENGTH_LIMIT (1u << 30)
+#define KINDS_OF_MOST (1u << ROPE_PLAIN | 1u << ROPE_YARN | 1u << ROPE_LONG)
 
 static const char *const COMMON_FIELDS[] = {"type", "rope_type", "rope_theta", "partial_rotary_factor"};
 static const char *const YARN_FIELDS[] = {"factor", ORIGINAL, "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor",
                                           "truncate"};
 static const char *const LONG_FIELDS[] = {"factor", ORIGINAL, "attention_factor", "short_factor", "long_factor"};
+static const char *const LLAMA3_FIELDS[] = {"factor", ORIGINAL, "low_freq_factor", "high_freq_factor"};
 static const char *const Q_SCALE_FIELDS[] = {"llama_4_scaling_beta", "max_position_embeddings"}; /* HF reads only the first */
 
 typedef struct rope_reader {
   config_reader fields;
+  const config_reader *outer; /* the same, or what contains the object */
   const config_rope_rules *rules;
   uint32_t max_position;
   plan_model *model;
@@ -24,6 +27,8 @@ typedef struct rope_reader {
 static bool is_known(const rope_reader *r, const char *name) {
   if (config_field_is_among(name, COMMON_FIELDS, ARRAY_LEN(COMMON_FIELDS))) return true;
   if (r->rope->kind == ROPE_LONG) return config_field_is_among(name, LONG_FIELDS, ARRAY_LEN(LONG_FIELDS));
+  if (r->rope->kind == ROPE_LLAMA3) return config_field_is_among(name, LLAMA3_FIELDS, ARRAY_LEN(LLAMA3_FIELDS));
+  if (r->rope->kind == ROPE_LINEAR) return strcmp(name, "factor") == 0;
   if (r->rope->kind != ROPE_YARN) return false;
   return config_field_is_among(name, YARN_FIELDS, ARRAY_LEN(YARN_FIELDS)) ||
          (r->rules->has_q_scale && config_field_is_among(name, Q_SCALE_FIELDS, ARRAY_LEN(Q_SCALE_FIELDS)));
@@ -46,9 +51,19 @@ static status check_share(const config_reader *r, const config_rope_rules *rules
   if (!config_field_find(r, "partial_rotary_factor")) return OK;
   TRY(config_field_real(r, "partial_rotary_factor", 0, 1, 1, &share));
   if ((uint32_t)(columns * share) != m->rope_dim)
-    return FAIL(ERR_UNSUPPORTED, "config.json: \"%spartial_rotary_factor\" is %g of %u columns; only \"qk_rope_head_dim\" = %u columns are "
-                "supported", r->prefix, share, columns, m->rope_dim);
+    return FAIL(ERR_UNSUPPORTED, "config.json: \"%spartial_rotary_factor\" is %g of %u columns; only %u columns are supported", r->prefix,
+                share, columns, m->rope_dim);
   return OK;
+}
+
+status config_rope_read_share(const config_reader *fields, double fallback, double *share) {
+  static const char *const OBJECTS[] = {"rope_parameters", "rope_scaling"};
+  for (size_t i = 0; i < ARRAY_LEN(OBJECTS); i++) {
+    const config_reader inner = {config_field_find(fields, OBJECTS[i]), "", fields->notes};
+    if (json_is_object(inner.object) && config_field_find(&inner, "partial_rotary_factor"))
+      return config_field_real(&inner, "partial_rotary_factor", 0, 1, fallback, share);
+  }
+  return config_field_real(fields, "partial_rotary_factor", 0, 1, fallback, share);
 }
 
 static status read_q_scale(const rope_reader *r) {
@@ -64,11 +79,24 @@ static status read_q_scale(const rope_reader *r) {
   return OK;
 }
 
+/* The outer field goes before the one of the object in HF; here they must agree. */
+static status read_length(const rope_reader *r, uint32_t low) {
+  uint32_t outer = 0, length = 0;
+  if (r->rules->outer_length > 0)
+    TRY(config_field_count(r->outer, ORIGINAL, low, LENGTH_LIMIT, 1, r->rules->outer_length, &outer));
+  if (outer == 0 || config_field_find(&r->fields, ORIGINAL))
+    TRY(config_field_count(&r->fields, ORIGINAL, low, LENGTH_LIMIT, 1, -1, &length));
+  if (outer != 0 && length != 0 && outer != length)
+    return FAIL(ERR_FORMAT, "config.json: \"%s" ORIGINAL "\" is %u, but \"%s" ORIGINAL "\" is %u", r->fields.prefix, length,
+                r->outer->prefix, outer);
+  r->rope->original_length = outer ? outer : length;
+  return OK;
+}
+
 static status read_yarn(const rope_reader *r) {
   rope_config *rope = r->rope;
   bool truncate = true;
-  uint32_t length = 0;
-  TRY(config_field_count(&r->fields, ORIGINAL, 1, LENGTH_LIMIT, 1, -1, &length));
+  TRY(read_length(r, 1));
   TRY(config_field_real(&r->fields, "factor", 1, 1e6, (double)NAN, &rope->factor));
   TRY(config_field_real(&r->fields, "beta_fast", 1e-3, 1e6, 32, &rope->beta_fast));
   TRY(config_field_real(&r->fields, "beta_slow", 1e-3, 1e6, 1, &rope->beta_slow));
@@ -79,21 +107,44 @@ static status read_yarn(const rope_reader *r) {
   TRY(config_field_real(&r->fields, "attention_factor", 1e-3, 100, 0, &rope->attention_factor));
   TRY(config_field_flag(&r->fields, "truncate", true, &truncate));
   rope->truncate = truncate;
-  rope->original_length = length;
   return r->rules->has_q_scale ? read_q_scale(r) : OK;
 }
 
 /* HF 5.17 needs a "factor" to load such a model at all; MiniCPM3's own file has none, and means the ratio of the two lengths. */
 static status read_long(const rope_reader *r) {
   rope_config *rope = r->rope;
-  uint32_t length = 0, pairs = r->model->rope_dim / 2;
-  TRY(config_field_count(&r->fields, ORIGINAL, 2, LENGTH_LIMIT, 1, -1, &length));
-  TRY(config_field_real(&r->fields, "factor", 1, 1e6, (double)r->max_position / length, &rope->factor));
+  uint32_t pairs = r->model->rope_dim / 2;
+  TRY(read_length(r, 2));
+  TRY(config_field_real(&r->fields, "factor", 1, 1e6, (double)r->max_position / rope->original_length, &rope->factor));
   TRY(config_field_real(&r->fields, "attention_factor", 1e-3, 100, 0, &rope->attention_factor));
   TRY(config_field_reals(&r->fields, "short_factor", 1e-3, 1e6, pairs, rope->short_factor));
-  TRY(config_field_reals(&r->fields, "long_factor", 1e-3, 1e6, pairs, rope->long_factor));
-  rope->original_length = length;
-  return OK;
+  return config_field_reals(&r->fields, "long_factor", 1e-3, 1e6, pairs, rope->long_factor);
+}
+
+static status read_llama3(const rope_reader *r) {
+  rope_config *rope = r->rope;
+  TRY(read_length(r, 1));
+  TRY(config_field_real(&r->fields, "factor", 1, 1e6, (double)NAN, &rope->factor));
+  TRY(config_field_real(&r->fields, "low_freq_factor", 1e-3, 1e6, (double)NAN, &rope->low_freq_factor));
+  TRY(config_field_real(&r->fields, "high_freq_factor", 1e-3, 1e6, (double)NAN, &rope->high_freq_factor));
+  if (rope->high_freq_factor > rope->low_freq_factor) return OK;
+  return FAIL(ERR_FORMAT, "config.json: \"%shigh_freq_factor\" is not more than \"low_freq_factor\"", r->fields.prefix);
+}
+
+/* The name of a kind, and of LongRoPE its older one. */
+static status find_kind(const rope_reader *r, const char *type) {
+  static const char *const NAMES[ROPE_KINDS] = {"default", "yarn", "longrope", "llama3", "linear"};
+  const uint32_t kinds = r->rules->kinds ? r->rules->kinds : KINDS_OF_MOST;
+  char known[64] = "";
+  if (strcmp(type, "su") == 0) type = NAMES[ROPE_LONG];
+  for (uint32_t i = 0; i < ROPE_KINDS; i++) {
+    if ((kinds >> i & 1) == 0) continue;
+    snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "", NAMES[i]);
+    if (strcmp(type, NAMES[i]) != 0) continue;
+    r->rope->kind = i;
+    return OK;
+  }
+  return FAIL(ERR_UNSUPPORTED, "config.json: \"%stype\" is \"%.64s\"; supported: %s", r->fields.prefix, type, known);
 }
 
 static status read_kind(const rope_reader *r, const char **type) {
@@ -103,12 +154,7 @@ static status read_kind(const rope_reader *r, const char **type) {
   if ((*type)[0] == 0) *type = other;
   if (strcmp(*type, other) != 0) return FAIL(ERR_FORMAT, "config.json: \"%stype\" and \"%srope_type\" differ", prefix, prefix);
   if ((*type)[0] == 0) *type = "default";
-  if (strcmp(*type, "default") == 0) r->rope->kind = ROPE_PLAIN;
-  else if (strcmp(*type, "yarn") == 0) r->rope->kind = ROPE_YARN;
-  else if (strcmp(*type, "longrope") == 0 || strcmp(*type, "su") == 0) r->rope->kind = ROPE_LONG;
-  else
-    return FAIL(ERR_UNSUPPORTED, "config.json: \"%stype\" is \"%.64s\"; default, yarn and longrope are supported", prefix, *type);
-  return OK;
+  return find_kind(r, *type);
 }
 
 static status read_object(rope_reader *r, const char *name) {
@@ -132,8 +178,13 @@ static status read_object(rope_reader *r, const char *name) {
                   theta);
     r->rope->theta = theta;
   }
-  if (r->rope->kind == ROPE_YARN) return read_yarn(&inner);
-  return r->rope->kind == ROPE_LONG ? read_long(&inner) : OK;
+  switch (r->rope->kind) {
+    case ROPE_YARN: return read_yarn(&inner);
+    case ROPE_LONG: return read_long(&inner);
+    case ROPE_LLAMA3: return read_llama3(&inner);
+    case ROPE_LINEAR: return config_field_real(&inner.fields, "factor", 1, 1e6, (double)NAN, &r->rope->factor);
+    default: return OK;
+  }
 }
 
 static status read_pairs(const rope_reader *r) {
@@ -147,7 +198,7 @@ static status read_pairs(const rope_reader *r) {
 status config_rope_read(const config_reader *fields, const config_rope_rules *rules, uint32_t max_position, plan_model *model,
                         rope_config *out) {
   rope_config rope = {0};
-  rope_reader r = {*fields, rules, max_position, model, &rope};
+  rope_reader r = {*fields, fields, rules, max_position, model, &rope};
   bool has_scaling = config_field_find(fields, "rope_scaling"), has_parameters = config_field_find(fields, "rope_parameters");
   if (has_scaling && has_parameters)
     return FAIL(ERR_FORMAT, "config.json: both \"rope_scaling\" and \"rope_parameters\" are set; hint: keep one");
@@ -158,11 +209,11 @@ status config_rope_read(const config_reader *fields, const config_rope_rules *ru
   TRY(read_object(&r, "rope_scaling"));
   TRY(read_object(&r, "rope_parameters"));
   if (rope.theta == 0) {
-    rope.theta = 10000;
-    config_field_note(fields->notes->assumed, "rope_theta = 10000");
+    rope.theta = rules->theta > 0 ? rules->theta : 10000;
+    config_field_note(fields->notes->assumed, "rope_theta = %.0f", rope.theta);
   }
   model->rope_attention_factor = rope_attention_factor(&rope);
-  model->softmax_scale_log2 = rope_scale_log2(&rope, model->nope_dim + model->rope_dim);
+  model->softmax_scale_log2 = rope_scale_log2(rules->is_scale_plain ? NULL : &rope, model->nope_dim + model->rope_dim);
   *out = rope;
   return OK;
 }

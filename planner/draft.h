@@ -30,6 +30,7 @@ typedef struct draft_ref { /* what a pointer of an op's arguments points to: a b
 typedef struct draft {
   plan_model model;
   plan_quant quant;
+  plan_grouped grouped;
   plan_limits limits;
   plan_io io;              /* filled by emit from the io buffers */
   uint32_t io_buffer[29];  /* buffer of each plan_io field, in its order, or DRAFT_NONE */

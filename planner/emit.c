@@ -16,13 +16,17 @@ static size_t add_bytes(uint8_t *bytes, size_t at, const void *more, size_t more
   return at + more_bytes;
 }
 
-void emit_numerics_id(const plan_model *model, const plan_quant *quant, const plan_limits *limits, uint8_t id[16]) {
+void emit_numerics_id(const plan_model *model, const plan_quant *quant, const plan_grouped *grouped, const plan_limits *limits,
+                      uint8_t id[16]) {
   static const plan_quant none;
-  uint8_t bytes[sizeof NUMERICS_VERSION - 1 + sizeof *model + sizeof *quant + 12];
+  uint8_t bytes[sizeof NUMERICS_VERSION - 1 + sizeof *model + sizeof *quant + sizeof *grouped + 12];
+  const bool is_grouped = plan_is_grouped(grouped);
+  const size_t frequencies = (is_grouped ? HEAD_DIM_MAX : ROPE_DIM_MAX) / 2;
   const uint32_t constants[3] = {limits->chunk_tokens, limits->group_chunks, limits->parity};
   size_t at = add_bytes(bytes, 0, NUMERICS_VERSION, sizeof NUMERICS_VERSION - 1); /* the text without its NUL */
-  at = add_bytes(bytes, at, model, sizeof *model);
+  at = add_bytes(bytes, at, model, offsetof(plan_model, inv_freq) + frequencies * sizeof model->inv_freq[0]);
   if (memcmp(quant, &none, sizeof none) != 0) at = add_bytes(bytes, at, quant, sizeof *quant);
+  if (is_grouped) at = add_bytes(bytes, at, grouped, sizeof *grouped);
   at = add_bytes(bytes, at, constants, sizeof constants);
   emit_digest(bytes, at, id);
 }
@@ -95,9 +99,10 @@ status emit_plan(draft *plan, void **bytes, size_t *byte_count) {
   h.file_bytes = total;
   h.model = plan->model;
   h.quant = plan->quant;
+  h.grouped = plan->grouped;
   h.limits = plan->limits;
   memcpy(h.config_digest, plan->config_digest, sizeof h.config_digest);
-  emit_numerics_id(&h.model, &h.quant, &h.limits, h.numerics_id);
+  emit_numerics_id(&h.model, &h.quant, &h.grouped, &h.limits, h.numerics_id);
   fill_io(plan, &h.io);
   h.device_bytes = plan->device_bytes;
   if (plan->gemm_workspace != DRAFT_NONE) {

@@ -9,7 +9,8 @@
 status emit_plan(draft *plan, void **bytes, size_t *byte_count);
 
 /* The numerics id (PLAN_FORMAT.md) of a model with these formats and attention constants. */
-void emit_numerics_id(const plan_model *model, const plan_quant *quant, const plan_limits *limits, uint8_t id[16]);
+void emit_numerics_id(const plan_model *model, const plan_quant *quant, const plan_grouped *grouped, const plan_limits *limits,
+                      uint8_t id[16]);
 
 /* XXH3-128 in canonical byte order. */
 void emit_digest(const void *data, size_t bytes, uint8_t digest[16]);

@@ -37,7 +37,8 @@ static void add_io(graph *g) {
   if (plan_has_mtp(l)) g->draft = graph_add_fixed(g, REGION_RESULT, drafts * sizeof(sample_result), "draft_result");
   g->cos_sin = graph_add_fixed(g, REGION_TABLES, (uint64_t)l->max_len * m->rope_dim * 4, "cos_sin");
   g->q_scale = m->q_scale_beta != 0 ? graph_add_fixed(g, REGION_TABLES, l->max_len * UINT64_C(4), "q_scale") : DRAFT_NONE;
-  g->kv = graph_add_fixed(g, REGION_KV, plan_kept_layers(m, l) * graph_attention_kv_bytes(g), "kv");
+  g->kv_layer_bytes = (uint64_t)l->kv_pages * PAGE_TOKENS * plan_kv_row_bytes(m, &g->plan->quant, &g->plan->grouped, l);
+  g->kv = graph_add_fixed(g, REGION_KV, plan_kept_layers(m, l) * g->kv_layer_bytes, "kv");
   g->history = graph_add_fixed(g, REGION_KV, (uint64_t)l->kv_pages * PAGE_TOKENS * 4, "history");
   const uint64_t index_bytes = plan_index_bytes(&g->plan->quant, plan_kept_layers(m, l), l->kv_pages);
   const bool meets = plan_may_spread(m, &g->plan->quant, l, g->heads);
@@ -101,9 +102,9 @@ static uint32_t add_head(graph *g, bool is_tied) {
   return logits.buffer;
 }
 
-void graph_build(draft *plan, const profile *pins, const config_quant *products, bool is_tied) {
-  graph *g = &(graph){.plan = plan, .pins = pins, .products = products, .m = &plan->model, .l = &plan->limits,
-                      .ranks = plan->limits.ranks, .heads = plan_rank_heads(&plan->model, &plan->limits),
+void graph_build(draft *plan, const profile *pins, const model_config *config) {
+  graph *g = &(graph){.plan = plan, .pins = pins, .config = config, .m = &plan->model, .l = &plan->limits,
+                      .ranks = plan->limits.ranks, .heads = plan_rank_heads(&plan->model, &plan->grouped, &plan->limits),
                       .layer = UINT32_MAX, .kv_scale = DRAFT_NONE, .chosen = DRAFT_NONE};
   ASSERT(g->l->split_rows_max >= 1 && g->l->split_rows_max <= g->l->max_batch_tokens);
   ASSERT(g->m->dense_layers == g->m->layers || g->m->experts > 0);
@@ -117,7 +118,7 @@ void graph_build(draft *plan, const profile *pins, const config_quant *products,
     graph_feed_add(g);
   }
   g->layer = UINT32_MAX;
-  uint32_t logits = add_head(g, is_tied);
+  uint32_t logits = add_head(g, config->is_tied);
   if (plan_has_mtp(g->l)) graph_draft_add(g, logits);
   const uint32_t io[] = {g->step,   g->token,       g->position, g->seq,    g->tiles,  g->logit_row, g->sample,
                          g->block_table, g->lists, g->sampled, g->result, g->digest, g->top, logits, g->cos_sin, g->q_scale, g->history,

@@ -4,13 +4,13 @@
  * placed here: their order is their placement. Read next: place.h, check.h. */
 #ifndef VERBATIM_GRAPH_H
 #define VERBATIM_GRAPH_H
-#include "config_quant.h"
 #include "draft.h"
+#include "model_config.h"
 #include "profile.h"
 
 #define GRAPH_ROWS_PAD 128u /* rows of activations are padded to the largest tile */
 
-/* plan->model, quant and limits must be set and in range. products: their formats; is_tied: the head reads the embedding's tensor. */
-void graph_build(draft *plan, const profile *pins, const config_quant *products, bool is_tied);
+/* plan->model, quant, grouped and limits must be set and in range. config: how the files name and store the weights. */
+void graph_build(draft *plan, const profile *pins, const model_config *config);
 
 #endif

@@ -170,13 +170,15 @@ typedef struct norm_call { /* a norm besides its x, what is added to that, its w
   uint32_t row_index; /* buffer of the rows of x that it reads, or DRAFT_NONE: all of them */
   float eps, y_scale;
   bool keeps_x;       /* x stays as it is */
+  bool is_f32;        /* y is not rounded */
 } norm_call;
 
 static void add_norm(graph *g, norm_call n, matrix x, addend adds, uint32_t weight, matrix y) {
   rmsnorm_args a = {.rows_kind = n.rows_kind, .dim = n.dim, .x_stride = x.stride, .y_stride = y.stride, .eps = n.eps,
-                    .delta_scale = g->m->residual_scale, .y_scale = n.y_scale};
+                    .delta_scale = g->m->residual_scale, .y_scale = n.y_scale, .y_kind = n.is_f32 ? Y_F32 : Y_BF16};
   bool adds_nothing = adds.delta == DRAFT_NONE && adds.experts == DRAFT_NONE;
   if (adds.experts != DRAFT_NONE) a.top_k = g->m->top_k;
+  if (adds.gate != DRAFT_NONE) a.gate_stride = GRAPH_GATE_COLUMNS;
   const draft_ref refs[] = {ARG(rmsnorm_args, step, g->step, 0),
                             ARG(rmsnorm_args, row_index, n.row_index, 0),
                             ARG(rmsnorm_args, x, x.buffer, x.offset),
@@ -184,6 +186,7 @@ static void add_norm(graph *g, norm_call n, matrix x, addend adds, uint32_t weig
                             ARG(rmsnorm_args, experts, adds.experts, 0),
                             ARG(rmsnorm_args, pair_row, adds.pair_row, 0),
                             ARG(rmsnorm_args, topk_weight, adds.topk_weight, 0),
+                            ARG(rmsnorm_args, gate, adds.gate, 0),
                             ARG(rmsnorm_args, x_out, adds_nothing || n.keeps_x ? DRAFT_NONE : x.buffer, x.offset),
                             ARG(rmsnorm_args, weight, weight, 0),
                             ARG(rmsnorm_args, y, y.buffer, y.offset)};
@@ -206,6 +209,12 @@ void graph_add_norm_of(graph *g, const char *what, matrix x, addend adds, uint32
   add_norm(g, n, x, adds, weight, y);
 }
 
+void graph_add_norm_behind(graph *g, const char *what, matrix x, uint32_t weight, matrix y) {
+  const norm_call n = {.what = what, .dim = g->m->hidden, .rows_kind = ROWS_TOKENS, .rows_min = 1, .row_index = DRAFT_NONE,
+                       .eps = g->m->norm_eps, .y_scale = 1, .keeps_x = true, .is_f32 = true};
+  add_norm(g, n, x, GRAPH_NOTHING, weight, y);
+}
+
 void graph_add_join(graph *g, uint32_t first) {
   g->branch = BRANCH_JOIN;
   for (uint32_t i = 0; i < g->plan->buffers.count; i++) {
@@ -220,7 +229,7 @@ matrix graph_add_block_norm(graph *g, const char *what, const char *name) {
   const plan_model *m = g->m;
   char weight_name[NAME_BYTES_MAX];
   snprintf(weight_name, sizeof weight_name, "%s weight", what);
-  uint32_t weight = graph_add_weight(g, weight_name, name, 1, m->hidden);
+  uint32_t weight = g->plan->grouped.norms == NORMS_AFTER ? DRAFT_NONE : graph_add_weight(g, weight_name, name, 1, m->hidden);
   matrix h = graph_add_matrix(g, g->rows, m->hidden, 2, what);
   graph_ranks_norm(g, what, weight, h);
   const norm_call n = {.what = what, .dim = m->hidden, .rows_kind = ROWS_TOKENS, .rows_min = g->own.rows + 1, .row_index = DRAFT_NONE,

@@ -5,12 +5,12 @@
 #ifndef VERBATIM_GRAPH_ADD_H
 #define VERBATIM_GRAPH_ADD_H
 #include "abi.h"
-#include "config_quant.h"
 #include "draft.h"
+#include "model_config.h"
 #include "profile.h"
 
 typedef struct addend { /* buffers, or DRAFT_NONE: see rmsnorm_args */
-  uint32_t delta, experts, pair_row, topk_weight;
+  uint32_t delta, experts, pair_row, topk_weight, gate;
 } addend;
 
 typedef struct own_addend { /* the same of which a rank has columns, for launch rows 1 to `rows`: the norm exchanges them */
@@ -20,12 +20,13 @@ typedef struct own_addend { /* the same of which a rank has columns, for launch 
   uint32_t side; /* first op of the side branch that computes a part of it, or UINT32_MAX */
 } own_addend;
 
-#define GRAPH_NOTHING ((addend){DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE})
+#define GRAPH_GATE_COLUMNS 8u /* of a product with the gate of a shared expert: the least that a product has; all are the same */
+#define GRAPH_NOTHING ((addend){DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE})
 
 typedef struct graph {
   draft *plan;
   const profile *pins;
-  const config_quant *products;
+  const model_config *config;
   const plan_model *m;
   const plan_limits *l;
   uint32_t ranks, heads;     /* heads: of a rank */
@@ -42,6 +43,7 @@ typedef struct graph {
   uint32_t rank_table, inbox, exchange, rank_x, rank_head; /* of the exchange between ranks, or DRAFT_NONE */
   uint32_t exchanges;        /* so far */
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE if the model has none */
+  uint64_t kv_layer_bytes;   /* KV rows of a layer */
   uint32_t kv_scale;         /* of the current layer, or DRAFT_NONE */
   uint32_t index;            /* pages of all indexers, or DRAFT_NONE */
   uint32_t meetings;         /* grid barriers of blocks that share a token, or DRAFT_NONE */
@@ -112,11 +114,15 @@ void graph_add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t 
 /* The norm of hidden rows that leaves x as it is. row_index: buffer with the row of x for each row of y; DRAFT_NONE: the same. */
 void graph_add_norm_of(graph *g, const char *what, matrix x, addend adds, uint32_t row_index, uint32_t weight, matrix y);
 
+/* The norm of a block's output, as fp32. */
+void graph_add_norm_behind(graph *g, const char *what, matrix x, uint32_t weight, matrix y);
+
 /* The next op waits for the ops of the side branch, whose first is `first`. Buffers used by ops in between stay alive until then, so that
  * neither branch reuses bytes of the other. */
 void graph_add_join(graph *g, uint32_t first);
 
-/* The norm before a block: adds the last block's output to the residual stream and returns the block's input. */
+/* Adds the last block's output to the residual stream and returns the block's input: its norm or, in a model with norms behind blocks
+ * alone, the stream itself. */
 matrix graph_add_block_norm(graph *g, const char *what, const char *name);
 
 /* shape: what the operands do not determine. _from: for launch rows from rows_min on. */

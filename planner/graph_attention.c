@@ -3,6 +3,7 @@
  * Must not know memory offsets. Read next: graph_feed.c. */
 #include "graph_attention.h"
 #include "attn/attn_cut.h"
+#include "graph_grouped.h"
 #include "graph_index.h"
 #include "graph_product.h"
 #include "graph_ranks.h"
@@ -23,8 +24,8 @@ static void add_query_projections(graph *g, matrix q_a_source, projections *p) {
   const plan_model *m = g->m;
   const uint32_t of_head = m->nope_dim + m->rope_dim, q_columns = g->heads * of_head;
   const uint32_t index_columns = g->plan->quant.index_heads * INDEX_DIM;
-  const product_part parts[] = {{"self_attn", "q_b_proj", m->heads * of_head, PRODUCT_Q_B, "q_b", q_columns},
-                                {"self_attn.indexer", "wq_b", index_columns, PRODUCT_INDEX_Q, "index_q_b", index_columns}};
+  const product_part parts[] = {{"self_attn", "q_b_proj", m->heads * of_head, PRODUCT_Q_B, "q_b", q_columns, 0, 0},
+                                {"self_attn.indexer", "wq_b", index_columns, PRODUCT_INDEX_Q, "index_q_b", index_columns, 0, 0}};
   const uint32_t norm = graph_add_weight(g, "q_a_norm weight", "self_attn.q_a_layernorm.weight", 1, m->q_lora_rank);
   const matrix q_a = graph_add_matrix(g, g->rows, m->q_lora_rank, 2, "q_a");
   graph_add_norm(g, "q_a_norm", q_a_source, GRAPH_NOTHING, norm, q_a, m->q_lora_rank, m->latent_eps, false);
@@ -40,12 +41,12 @@ static projections add_projections(graph *g, matrix h) {
   const bool has_indexer = plan_has_indexer(&g->plan->quant, g->layer);
   const uint32_t of_head = m->nope_dim + m->rope_dim, first = m->q_lora_rank ? m->q_lora_rank : g->heads * of_head;
   const uint32_t key = has_indexer ? INDEX_DIM : 0, latent = m->kv_lora_rank + m->rope_dim, index_heads = g->plan->quant.index_heads;
-  const product_part q_a = {"self_attn", "q_a_proj", first, PRODUCT_QKV_A, "qkv_a", first};
-  const product_part q_whole = {"self_attn", "q_proj", m->heads * of_head, PRODUCT_QKV_A, "qkv_a", first};
+  const product_part q_a = {"self_attn", "q_a_proj", first, PRODUCT_QKV_A, "qkv_a", first, 0, 0};
+  const product_part q_whole = {"self_attn", "q_proj", m->heads * of_head, PRODUCT_QKV_A, "qkv_a", first, 0, 0};
   const product_part q = m->q_lora_rank ? q_a : q_whole;
-  const product_part kv = {"self_attn", "kv_a_proj_with_mqa", latent, PRODUCT_QKV_A, "kv_a", latent};
-  const product_part k = {"self_attn.indexer", "wk", key, PRODUCT_INDEX_K, "index_k", key};
-  const product_part w = {"self_attn.indexer", "weights_proj", index_heads, PRODUCT_COUNT, "index_w", index_heads};
+  const product_part kv = {"self_attn", "kv_a_proj_with_mqa", latent, PRODUCT_QKV_A, "kv_a", latent, 0, 0};
+  const product_part k = {"self_attn.indexer", "wk", key, PRODUCT_INDEX_K, "index_k", key, 0, 0};
+  const product_part w = {"self_attn.indexer", "weights_proj", index_heads, PRODUCT_COUNT, "index_w", index_heads, 0, 0};
   const product_part dense[] = {q, kv}, sparse[] = {q, k, kv, w};
   product_rows rows = graph_product_rows(h, "input_norm");
   const matrix all = graph_product_parts(g, "qkv_a", &rows, has_indexer ? sparse : dense, has_indexer ? 4 : 2);
@@ -70,10 +71,6 @@ static uint32_t longest_context(const graph *g) {
 typedef struct queries {
   matrix nope, latent;
 } queries;
-
-uint64_t graph_attention_kv_bytes(const graph *g) {
-  return (uint64_t)g->l->kv_pages * PAGE_TOKENS * plan_kv_row_bytes(g->m, &g->plan->quant);
-}
 
 /* `count` of each head's rows in kv_b, from row0 on; as bf16, whatever their format in the files. */
 static uint32_t add_kv_b(graph *g, const char *what, uint32_t row0, uint32_t count, uint32_t transform) {
@@ -113,7 +110,7 @@ static queries add_queries(graph *g, projections p) {
                             ARG(qkv_rope_args, q_scale, g->q_scale, 0),
                             ARG(qkv_rope_args, q_nope, q_nope.buffer, 0),
                             ARG(qkv_rope_args, q_latent, q_latent.buffer, 0),
-                            ARG(qkv_rope_args, kv, g->kv, g->layer * graph_attention_kv_bytes(g)),
+                            ARG(qkv_rope_args, kv, g->kv, g->layer * g->kv_layer_bytes),
                             ARG(qkv_rope_args, kv_scale, g->kv_scale, 0),
                             ARG(qkv_rope_args, w_uk, w_uk, 0)};
   op_call call = {.kernel = OP_qkv_rope, .what = "qkv_rope", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
@@ -241,7 +238,7 @@ static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix val
   matrix out = graph_add_matrix(g, g->rows, g->heads * m->kv_lora_rank, 2, "attn_latent");
   mla_attn_args a = attention_of(g);
   attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, g->kv, g->kv_scale,
-                    g->block_table, g->tiles, g->layer * graph_attention_kv_bytes(g)};
+                    g->block_table, g->tiles, g->layer * g->kv_layer_bytes};
   const uint32_t split_rows = g->slots > 0 ? l->split_rows_max : 0;
   const bool has_whole = split_rows < l->max_batch_tokens;
   uint32_t wide = has_whole || plan_has_widening(l) ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one buffer for both forms */
@@ -269,7 +266,7 @@ static void add_prompt_attention(graph *g, queries q, matrix value) {
   mla_expand_args e = {.n = n, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
                        .piece_pages = l->expand_pages};
   const draft_ref expand_refs[] = {ARG(mla_expand_args, step, g->step, 0), ARG(mla_expand_args, contexts, g->contexts, 0),
-                                   ARG(mla_expand_args, kv, g->kv, g->layer * graph_attention_kv_bytes(g)),
+                                   ARG(mla_expand_args, kv, g->kv, g->layer * g->kv_layer_bytes),
                                    ARG(mla_expand_args, block_table, g->block_table, 0), ARG(mla_expand_args, w, weight, 0),
                                    ARG(mla_expand_args, y, expanded.buffer, 0)};
   g->token_rows = ROWS_PROMPT;
@@ -289,9 +286,8 @@ static void add_prompt_attention(graph *g, queries q, matrix value) {
   g->token_rows = ROWS_TOKENS;
 }
 
-void graph_attention_add(graph *g) {
+static void add_latent(graph *g, matrix h) {
   const plan_model *m = g->m;
-  matrix h = graph_add_block_norm(g, "input_norm", "input_layernorm.weight");
   projections p = add_projections(g, h);
   queries q = add_queries(g, p);
   if (plan_has_indexer(&g->plan->quant, g->layer)) g->chosen = graph_index_add(g, p.index_q, p.index_k, p.index_w);
@@ -307,10 +303,22 @@ void graph_attention_add(graph *g) {
   if (g->l->parity == PARITY_FAST_PREFILL) add_prompt_attention(g, q, value);
   const bool is_scaled = graph_product_is_scaled(g, PRODUCT_O);
   const uint32_t own = graph_ranks_share(g, m->hidden, graph_product_unit(g));
-  const product_part o_proj = {"self_attn", "o_proj", m->hidden, PRODUCT_O, "o_proj", own};
+  const product_part o_proj = {"self_attn", "o_proj", m->hidden, PRODUCT_O, "o_proj", own, 0, 0};
   product_rows values = graph_product_rows(value, "attn_value");
   graph_ranks_gather_rows(g, "attn_value exchange", &(divided_rows){&values, is_scaled, 0}, 1);
   graph_ranks_add(g, "attn_delta exchange", graph_product_parts(g, "attn_delta", &values, &o_proj, 1), false);
+}
+
+/* Norms behind a block are named after it in models that have no others, and otherwise after their places. */
+void graph_attention_add(graph *g) {
+  const bool is_around = g->plan->grouped.norms == NORMS_AROUND;
+  matrix h = graph_add_block_norm(g, "input_norm", "input_layernorm.weight");
+  if (!plan_is_grouped(&g->plan->grouped)) {
+    add_latent(g, h);
+    return;
+  }
+  const char *name = is_around ? "post_self_attn_layernorm.weight" : "post_attention_layernorm.weight";
+  graph_ranks_end_block(g, "attn_delta", name, graph_grouped_add(g, h), false);
 }
 
 /* Room for units: all groups of every sequence, plus for every worker a group split into chunks, up to a limit. */
@@ -327,7 +335,7 @@ static uint32_t count_slots(const graph *g) {
 
 /* The split of the attention, for all layers. The estimates are nanoseconds measured on an H200; only the split depends on them, and no
  * bit. */
-void graph_attention_cut(graph *g) {
+static void cut_latent(graph *g) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
   const bool is_narrow = g->heads <= 32;
@@ -337,7 +345,7 @@ void graph_attention_cut(graph *g) {
   a.workers = is_narrow ? SPECIALISE_ATTN_CTAS : SPECIALISE_ATTN_CTAS / 2; /* 2-CTA clusters */
   a.block_ns = is_narrow ? 1000 : 1500;
   a.piece_ns = is_narrow ? 500 : 2000;
-  a.stream_ns = plan_kv_row_bytes(m, &g->plan->quant) * 64 / 4300;
+  a.stream_ns = plan_kv_row_bytes(m, &g->plan->quant, &g->plan->grouped, l) * 64 / 4300;
   a.slot_ns = g->heads * m->kv_lora_rank * 8 / 3000;
   g->slots = a.slots_max;
   if (g->slots == 0) return;
@@ -351,4 +359,9 @@ void graph_attention_cut(graph *g) {
   graph_add_op_rows(g, (op_call){.kernel = OP_attn_cut, .what = "attn_cut", .args = &a, .args_bytes = sizeof a, .refs = refs,
                            .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = l->split_rows_max});
   g->token_rows = ROWS_TOKENS;
+}
+
+void graph_attention_cut(graph *g) {
+  if (plan_is_grouped(&g->plan->grouped)) graph_grouped_cut(g);
+  else cut_latent(g);
 }

@@ -6,9 +6,6 @@
 #define VERBATIM_GRAPH_ATTENTION_H
 #include "graph_add.h"
 
-/* Bytes of a layer's KV rows. */
-uint64_t graph_attention_kv_bytes(const graph *g);
-
 /* Called once, before the first layer. */
 void graph_attention_cut(graph *g);
 void graph_attention_add(graph *g);

@@ -21,9 +21,12 @@ static mlp add_mlp_weights(graph *g, const char *of, const char *label, uint32_t
   mlp part = {.label = label, .inter = inter};
   part.own_inter = graph_ranks_share(g, inter, graph_product_unit(g));
   part.own_hidden = graph_ranks_share(g, m->hidden, graph_product_unit(g));
-  const product_part up[] = {{of, "gate_proj", inter, gate_up, NULL, part.own_inter},
-                             {of, "up_proj", inter, gate_up, NULL, part.own_inter}};
-  const product_part down = {of, "down_proj", m->hidden, gate_up + 1, NULL, part.own_hidden};
+  const bool is_fused = g->config->fuses_gate_up;
+  const product_part up[] = {{.of = of, .leaf = is_fused ? "gate_up_proj" : "gate_proj", .rows = inter, .product = gate_up,
+                              .own = part.own_inter, .whole = is_fused ? 2 * inter : 0},
+                             {.of = of, .leaf = is_fused ? "gate_up_proj" : "up_proj", .rows = inter, .product = gate_up,
+                              .own = part.own_inter, .row0 = is_fused ? inter : 0, .whole = is_fused ? 2 * inter : 0}};
+  const product_part down = {.of = of, .leaf = "down_proj", .rows = m->hidden, .product = gate_up + 1, .own = part.own_hidden};
   snprintf(what, sizeof what, "%sgate_up", label);
   part.gate_up = graph_product_weight(g, what, up, 2, 0, m->hidden);
   snprintf(what, sizeof what, "%sdown", label);
@@ -187,25 +190,28 @@ static void add_expert_weights(graph *g, moe *w) {
   const plan_model *m = g->m;
   w->own_inter = graph_ranks_share(g, m->moe_inter, graph_product_unit(g));
   w->own_hidden = graph_ranks_share(g, m->hidden, graph_product_unit(g));
-  const product_part up[] = {{"mlp.experts", "gate_proj", m->moe_inter, PRODUCT_EXPERTS, NULL, w->own_inter},
-                             {"mlp.experts", "up_proj", m->moe_inter, PRODUCT_EXPERTS, NULL, w->own_inter}};
-  const product_part down = {"mlp.experts", "down_proj", m->hidden, PRODUCT_EXPERTS, NULL, w->own_hidden};
+  const product_part up[] = {{"mlp.experts", "gate_proj", m->moe_inter, PRODUCT_EXPERTS, NULL, w->own_inter, 0, 0},
+                             {"mlp.experts", "up_proj", m->moe_inter, PRODUCT_EXPERTS, NULL, w->own_inter, 0, 0}};
+  const product_part down = {"mlp.experts", "down_proj", m->hidden, PRODUCT_EXPERTS, NULL, w->own_hidden, 0, 0};
   w->gate_up = graph_product_weight(g, "experts gate_up", up, 2, m->experts, m->hidden);
   w->down = graph_product_weight(g, "experts down", &down, 1, m->experts, m->moe_inter);
 }
 
 /* The token's sum of all experts, of the columns that a rank has, then of all columns: with few rows by the next norm. shared: DRAFT_NONE
  * if there is none; side: first op of the side branch, or UINT32_MAX. */
-static void add_fold(graph *g, const routing *r, matrix y, uint32_t shared, uint32_t side) {
-  const addend own = {.delta = shared, .experts = y.buffer, .pair_row = r->pair_row, .topk_weight = r->topk_weight};
-  const uint32_t rows_min = (is_last(g) ? 0 : graph_ranks_own(g, own, y.stride, side)) + 1;
+static void add_fold(graph *g, const routing *r, matrix y, uint32_t shared, uint32_t gate, uint32_t side) {
+  const addend own = {.delta = shared, .experts = y.buffer, .pair_row = r->pair_row, .topk_weight = r->topk_weight, .gate = DRAFT_NONE};
+  const bool is_whole = is_last(g) || gate != DRAFT_NONE; /* a norm that exchanges knows no gate */
+  const uint32_t rows_min = (is_whole ? 0 : graph_ranks_own(g, own, y.stride, side)) + 1;
   if (rows_min > g->l->max_batch_tokens) return;
   matrix sum = graph_add_matrix(g, g->rows, y.stride, 4, "experts sum");
   sum.part = y.part;
-  moe_fold_args a = {.columns = y.stride, .top_k = g->m->top_k, .delta_stride = y.stride, .y_stride = y.stride};
+  moe_fold_args a = {.columns = y.stride, .top_k = g->m->top_k, .delta_stride = y.stride, .y_stride = y.stride,
+                    .gate_stride = gate == DRAFT_NONE ? 0 : GRAPH_GATE_COLUMNS};
   const draft_ref refs[] = {ARG(moe_fold_args, step, g->step, 0), ARG(moe_fold_args, experts, y.buffer, 0),
                             ARG(moe_fold_args, pair_row, r->pair_row, 0), ARG(moe_fold_args, topk_weight, r->topk_weight, 0),
-                            ARG(moe_fold_args, delta, shared, 0), ARG(moe_fold_args, y, sum.buffer, 0)};
+                            ARG(moe_fold_args, delta, shared, 0), ARG(moe_fold_args, gate, gate, 0),
+                            ARG(moe_fold_args, y, sum.buffer, 0)};
   if (side != UINT32_MAX) graph_add_join(g, side);
   graph_add_op_rows(g, (op_call){.kernel = OP_moe_fold, .what = "experts sum", .args = &a, .args_bytes = sizeof a, .refs = refs,
                                  .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min,
@@ -241,6 +247,17 @@ static void exchange_activations(graph *g, moe_state *s) {
   s->side = g->plan->ops.count;
 }
 
+/* The gate of the shared expert for every token, or DRAFT_NONE. */
+static uint32_t add_shared_gate(graph *g, matrix h) {
+  if (!g->plan->grouped.shared_gate) return DRAFT_NONE;
+  const uint32_t weight = graph_add_weight_begin(g, "shared gate weight");
+  for (uint32_t i = 0; i < GRAPH_GATE_COLUMNS; i++)
+    graph_add_tensor(g, "mlp.shared_expert_gate.weight", graph_whole(1, g->m->hidden));
+  const matrix gate = graph_add_matrix(g, g->rows, GRAPH_GATE_COLUMNS, 4, "shared gate");
+  graph_add_gemm(g, "shared gate", h, weight, gate, (gemm_args){.n = GRAPH_GATE_COLUMNS, .k = g->m->hidden, .y_kind = Y_F32});
+  return gate.buffer;
+}
+
 /* The shared experts need nothing of the routing. They run concurrently with it and with the experts or, in steps of one branch, between
  * its short ops, so that their weights are loaded meanwhile. */
 static void add_moe(graph *g, product_rows *h) {
@@ -249,7 +266,9 @@ static void add_moe(graph *g, product_rows *h) {
   add_router_weights(g, &w);
   add_expert_weights(g, &w);
   const uint32_t inter = m->shared_experts * m->moe_inter;
-  if (inter) w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", inter, PRODUCT_SHARED_GATE_UP);
+  const char *shared_name = g->plan->grouped.shared_gate ? "mlp.shared_expert" : "mlp.shared_experts";
+  if (inter) w.shared = add_mlp_weights(g, shared_name, "shared ", inter, PRODUCT_SHARED_GATE_UP);
+  const uint32_t gate = add_shared_gate(g, h->x);
   if (graph_product_is_e4m3(w.gate_up)) graph_product_quantize(g, h, graph_product_all(g)); /* for both branches */
   /* The norm behind the last layer, where branches meet if the experts' sum has no op of its own, does not run in every step. */
   const bool is_divided = w.own_hidden < m->hidden;
@@ -278,11 +297,11 @@ static void add_moe(graph *g, product_rows *h) {
   matrix y = add_experts_down(g, &r, &s.activated, &w);
   /* Branches join before the next norm or sum, which adds everything. */
   if (y.part) {
-    add_fold(g, &r, y, shared, s.has_side ? s.side : UINT32_MAX);
+    add_fold(g, &r, y, shared, gate, s.has_side ? s.side : UINT32_MAX);
     return;
   }
   if (s.has_side) graph_add_join(g, s.side);
-  g->adds = (addend){.delta = shared, .experts = y.buffer, .pair_row = r.pair_row, .topk_weight = r.topk_weight};
+  g->adds = (addend){.delta = shared, .experts = y.buffer, .pair_row = r.pair_row, .topk_weight = r.topk_weight, .gate = gate};
 }
 
 /* A layer without experts. */
@@ -290,7 +309,8 @@ static void add_dense(graph *g, product_rows *h) {
   const mlp w = add_mlp_weights(g, "mlp", "", g->m->inter, PRODUCT_GATE_UP);
   product_rows activated = graph_product_rows(add_mlp_up(g, h, &w, ORDER_CHAIN), "gate_up");
   graph_ranks_gather_rows(g, "gate_up exchange", &(divided_rows){&activated, graph_product_is_e4m3(w.down), 0}, 1);
-  graph_ranks_add(g, "down exchange", add_mlp_down(g, &activated, &w, ORDER_CHAIN), is_last(g));
+  const char *norm = g->plan->grouped.norms == NORMS_AROUND ? "post_mlp_layernorm.weight" : "post_feedforward_layernorm.weight";
+  graph_ranks_end_block(g, "down", norm, add_mlp_down(g, &activated, &w, ORDER_CHAIN), is_last(g));
 }
 
 void graph_feed_add(graph *g) {

@@ -13,7 +13,7 @@ static void module_name(char name[NAME_BYTES_MAX], const product_part *part, uin
 }
 
 bool graph_product_is_scaled(const graph *g, uint32_t product) {
-  return product < PRODUCT_COUNT && config_quant_is_e4m3(g->products, &g->plan->quant, g->layer, product);
+  return product < PRODUCT_COUNT && config_quant_is_e4m3(&g->config->products, &g->plan->quant, g->layer, product);
 }
 
 static void add_source(graph *g, const char *module, const product_part *part, uint32_t cols, uint32_t dtype) {
@@ -24,6 +24,10 @@ static void add_source(graph *g, const char *module, const product_part *part, u
   const uint32_t own = is_scale ? (uint32_t)div_up(part->own, SCALE_COLUMNS) : part->own;
   plan_tensor tensor = graph_ranks_rows(g, graph_whole(rows, is_scale ? cols / SCALE_COLUMNS : cols), own);
   tensor.dtype = dtype;
+  if (part->whole) {
+    tensor.rows = is_scale ? (uint32_t)div_up(part->whole, SCALE_COLUMNS) : part->whole;
+    tensor.row0 = is_scale ? part->row0 / SCALE_COLUMNS : part->row0;
+  }
   graph_add_tensor(g, name, tensor);
 }
 

@@ -12,6 +12,7 @@ typedef struct product_part { /* a module: "of.leaf", or "of.0.leaf", "of.1.leaf
   uint32_t product; /* enum config_product, which determines its format; PRODUCT_COUNT: bf16 */
   const char *what; /* name of a product that begins with it */
   uint32_t own;     /* rows of a rank, from a multiple of them on; all of them: every rank has the same */
+  uint32_t row0, whole; /* where the files have several modules as one: its rows, and the first of this one; else 0 */
 } product_part;
 
 typedef struct product_weight {

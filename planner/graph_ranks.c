@@ -120,8 +120,26 @@ void graph_ranks_add(graph *g, const char *what, matrix delta, bool is_last) {
   g->adds.delta = delta.buffer;
   if (delta.part == 0) return;
   ASSERT(delta.offset == 0);
-  if (!is_last) few = graph_ranks_own(g, (addend){.delta = delta.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE}, delta.stride, UINT32_MAX);
+  addend own = GRAPH_NOTHING;
+  own.delta = delta.buffer;
+  if (!is_last) few = graph_ranks_own(g, own, delta.stride, UINT32_MAX);
   if (few < g->l->max_batch_tokens) g->adds.delta = graph_ranks_gather_from(g, what, delta, few + 1).buffer;
+}
+
+void graph_ranks_end_block(graph *g, const char *what, const char *name, matrix delta, bool is_last) {
+  char text[NAME_BYTES_MAX];
+  snprintf(text, sizeof text, "%s exchange", what);
+  if (g->plan->grouped.norms == NORMS_BEFORE) {
+    graph_ranks_add(g, text, delta, is_last);
+    return;
+  }
+  const matrix whole = delta.part ? graph_ranks_gather_from(g, text, delta, 1) : delta;
+  snprintf(text, sizeof text, "%s norm weight", what);
+  const uint32_t weight = graph_add_weight(g, text, name, 1, g->m->hidden);
+  snprintf(text, sizeof text, "%s norm", what);
+  const matrix y = graph_add_matrix(g, g->rows, g->m->hidden, 4, text);
+  graph_add_norm_behind(g, text, whole, weight, y);
+  g->adds.delta = y.buffer;
 }
 
 void graph_ranks_norm(graph *g, const char *what, uint32_t weight, matrix y) {

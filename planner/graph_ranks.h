@@ -35,6 +35,10 @@ matrix graph_ranks_gather_from(graph *g, const char *what, matrix own, uint32_t 
  * not before a block, and does not exchange. */
 void graph_ranks_add(graph *g, const char *what, matrix delta, bool is_last);
 
+/* The output of a block of a grouped model: the next norm adds it, or its norm (name: of the weight) where the model has norms behind
+ * blocks. what: of the output, by which its exchange and its norm are named. */
+void graph_ranks_end_block(graph *g, const char *what, const char *name, matrix delta, bool is_last);
+
 /* Notes what the next norm exchanges itself, `part` columns of each rank, and returns for how many launch rows, or 0. */
 uint32_t graph_ranks_own(graph *g, addend own, uint32_t part, uint32_t side);
 

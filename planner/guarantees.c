@@ -52,7 +52,8 @@ static void write_work(draft *plan) {
   add(plan, "padding", GUARANTEE_PROVEN,
       draft_string(plan, "row counts are read from the step; rows that fill it up to one of the %u ladder sizes are never read into a "
                    "result, and may hold any bits", plan->ladder.count));
-  const char *forms = l->parity == PARITY_STRICT ? "every query takes the absorbed form"
+  const char *forms = plan_is_grouped(&plan->grouped) ? "prompts and generated tokens have one form"
+                      : l->parity == PARITY_STRICT    ? "every query takes the absorbed form"
                                                  : "a query's form follows from its position alone, prompt or made";
   const bool is_sparse = plan->quant.index_heads != 0;
   const char *places = is_sparse ? "places of a token's list, which follows from the tokens up to its own" : "absolute positions";

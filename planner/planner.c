@@ -37,7 +37,7 @@ typedef struct sources { /* parsed inputs */
 static uint32_t or_default(uint32_t given, uint32_t fallback) { return given ? given : fallback; }
 
 static uint64_t page_bytes(const sources *s, const plan_limits *l) {
-  return plan_page_bytes(&s->model.plan, &s->model.quant, plan_kept_layers(&s->model.plan, l));
+  return plan_page_bytes(&s->model.plan, &s->model.quant, &s->model.grouped, l);
 }
 
 /* The pages that the deployment states, or UINT32_MAX: as many as are useful and fit. */
@@ -103,14 +103,44 @@ static status resolve_parity(const sources *s, plan_limits *l) {
   return OK;
 }
 
+/* The head sizes that engine/self_check/attn.c has known answers for. */
+static bool has_grouped_heads(const plan_model *m) {
+  static const uint32_t HEADS[][2] = {{64, 64}, {80, 80}, {96, 96}, {112, 112}, {128, 128}, {160, 160}, {192, 128}, {192, 192}, {256, 256}};
+  for (size_t i = 0; i < ARRAY_LEN(HEADS); i++)
+    if (HEADS[i][0] == m->nope_dim + m->rope_dim && HEADS[i][1] == m->v_dim) return true;
+  return false;
+}
+
+/* What grouped-query attention has no use for, or not yet. */
+static status check_grouped(const sources *s) {
+  const plan_model *m = &s->model.plan;
+  const uint32_t head_dim = m->nope_dim + m->rope_dim;
+  if (s->deploy.parity != PARITY_STRICT)
+    return FAIL(ERR_UNSUPPORTED, "deployment: parity: fast-prefill is for latent attention; in this model prompts and generated tokens "
+                                 "have one form; hint: parity: strict");
+  if (s->model.quant.kv_format == KV_FP8_DS_MLA || s->deploy.kv_scales_f32)
+    return FAIL(ERR_UNSUPPORTED, "deployment: kv-cache-dtype: fp8_ds_mla is for latent attention; hint: fp8 or bf16");
+  if (s->deploy.group_chunks > 1)
+    return FAIL(ERR_UNSUPPORTED, "deployment: group-chunks is %u, expected 1 in a model with grouped-query attention",
+                s->deploy.group_chunks);
+  if (!has_grouped_heads(m))
+    return FAIL(ERR_UNSUPPORTED, "config.json: heads of %u columns and values of %u are not supported; 64, 80, 96, 112, 128, 160, 192 and "
+                "256 are", head_dim, m->v_dim);
+  if (s->model.quant.weight_format != WEIGHTS_E4M3 || (head_dim % SCALE_COLUMNS == 0 && m->v_dim % SCALE_COLUMNS == 0)) return OK;
+  return FAIL(ERR_UNSUPPORTED, "config.json: heads of %u and %u columns have no whole blocks of 128 rows of e4m3 weights; hint: use a bf16 "
+                               "copy", head_dim, m->v_dim);
+}
+
 /* The format of the KV cache. DeepSeek's and Zhipu's own deployments of sparse e4m3 models keep it in fp8. */
 static status resolve_formats(sources *s) {
   const deploy_config *d = &s->deploy;
   plan_quant *q = &s->model.quant;
   const bool is_sparse = q->index_heads != 0, is_e4m3 = q->weight_format == WEIGHTS_E4M3, has_rank = s->model.plan.kv_lora_rank == 512;
+  const bool is_grouped = plan_is_grouped(&s->model.grouped);
   uint32_t dtype = d->kv_dtype;
   if (dtype == DEPLOY_KV_AUTO) dtype = is_sparse && is_e4m3 && has_rank ? DEPLOY_KV_FP8_DS_MLA : DEPLOY_KV_BF16;
   q->kv_format = dtype == DEPLOY_KV_FP8_DS_MLA ? KV_FP8_DS_MLA : dtype == DEPLOY_KV_FP8 ? KV_FP8 : KV_BF16;
+  if (is_grouped) return check_grouped(s);
   if (q->kv_format == KV_FP8_DS_MLA && !has_rank)
     return FAIL(ERR_UNSUPPORTED, "deployment: kv-cache-dtype: fp8_ds_mla needs kv_lora_rank 512, the model has %u; hint: fp8 or bf16",
                 s->model.plan.kv_lora_rank);
@@ -127,7 +157,7 @@ static status resolve_formats(sources *s) {
 static bool can_divide(const sources *s, uint32_t ranks) {
   const plan_model *m = &s->model.plan;
   const uint32_t rows = m->heads / ranks * (m->nope_dim + m->rope_dim);
-  if (ranks == 1) return true;
+  if (ranks == 1 || (plan_is_grouped(&s->model.grouped) && ranks <= RANKS_MAX)) return true; /* what cannot be divided all ranks have */
   return ranks <= RANKS_MAX && m->heads % ranks == 0 && (s->model.quant.weight_format != WEIGHTS_E4M3 || rows % SCALE_COLUMNS == 0);
 }
 
@@ -180,6 +210,16 @@ static status check_prediction(const sources *s) {
                                "parity: strict, or method: ngram");
 }
 
+/* Most tokens of a tile. Under sparse attention each token has its own list. Pages of grouped-query attention are divided evenly. */
+static uint32_t tile_tokens(const sources *s, const plan_limits *l) {
+  const plan_model *m = &s->model.plan;
+  const plan_grouped *grouped = &s->model.grouped;
+  if (s->model.quant.index_heads) return 1;
+  if (!plan_is_grouped(grouped)) return max_u32(1, 64 / plan_rank_heads(m, grouped, l));
+  const uint32_t most = ATTN_GROUPED_TILE_ROWS / (m->heads / grouped->kv_heads);
+  return most > PAGE_TOKENS ? most : (uint32_t)div_up(PAGE_TOKENS, div_up(PAGE_TOKENS, most));
+}
+
 static status resolve_limits(const sources *s, plan_limits *l) {
   const deploy_config *d = &s->deploy;
   const plan_model *m = &s->model.plan;
@@ -188,16 +228,20 @@ static status resolve_limits(const sources *s, plan_limits *l) {
   TRY(resolve_ranks(s, l));
   l->max_seqs = or_default(d->max_seqs, 64);
   l->max_batch_tokens = or_default(d->max_batch_tokens, max_u32(2048, l->max_seqs));
-  l->max_len = or_default(d->max_len, min_u32(4096, longest));
+  l->max_len = or_default(d->max_len, min_u32(min_u32(4096, longest), s->model.window ? s->model.window : longest));
   resolve_speculation(s, l);
   /* A chunk ends with a fold of all columns of all heads, so many heads favour fewer chunks, and few heads more, over which one request can
    * be split. Top-k lists that can be split over CTAs differently have a single chunk. */
   l->chunk_tokens = or_default(d->chunk_tokens, ATTN_SPREAD_PLACES);
-  if (d->chunk_tokens == 0 && !plan_may_spread(m, &s->model.quant, l, m->heads)) l->chunk_tokens = m->heads >= 64 ? 512 : 256;
-  l->group_chunks = or_default(d->group_chunks, 2048 / l->chunk_tokens);
-  l->attn_tile_tokens = s->model.quant.index_heads ? 1 : max_u32(1, 64 / plan_rank_heads(m, l)); /* each token has its own list */
+  if (d->chunk_tokens == 0 && plan_is_grouped(&s->model.grouped)) l->chunk_tokens = 512;
+  else if (d->chunk_tokens == 0 && !plan_may_spread(m, &s->model.quant, l, m->heads)) l->chunk_tokens = m->heads >= 64 ? 512 : 256;
+  l->group_chunks = or_default(d->group_chunks, plan_is_grouped(&s->model.grouped) ? 1 : 2048 / l->chunk_tokens);
+  l->attn_tile_tokens = tile_tokens(s, l);
   l->pages_per_seq = (uint32_t)div_up(l->max_len, PAGE_TOKENS);
   TRY(resolve_parity(s, l));
+  if (s->model.window && l->max_len > s->model.window)
+    return FAIL(ERR_UNSUPPORTED, "deployment: max-model-len is %u, but the model's queries see %u tokens (sliding_window), which is not "
+                "supported; hint: max-model-len: %u", l->max_len, s->model.window, s->model.window);
   if (l->max_len > longest)
     return FAIL(ERR_LIMIT, "deployment: max-model-len is %u, the model's max_position_embeddings %u", l->max_len, s->model.max_position);
   if (l->max_batch_tokens < l->max_seqs)
@@ -285,6 +329,7 @@ static void add_notes(const sources *s, draft *plan) {
   }
   if (s->deploy.kv_dtype == DEPLOY_KV_AUTO && s->model.quant.kv_format == KV_FP8_DS_MLA)
     draft_note(plan, "the KV cache is fp8_ds_mla, as of sparse models with e4m3 weights it is by default (kv-cache-dtype: auto)");
+  if (plan_is_grouped(&plan->grouped)) return;
   snprintf(note, sizeof note, "eps of the latent norms: %g (latent_norm_eps: %s)", (double)plan->model.latent_eps,
            s->deploy.latent_eps_of_config ? "config" : "hf");
   draft_note(plan, note);
@@ -295,11 +340,12 @@ static status build(const sources *s, const plan_limits *limits, draft *plan) {
   draft_init(plan);
   draft_text(plan, ""); /* reference 0 is the empty string */
   plan->model = model_config_plan(&s->model, limits->max_len);
-  plan->model.latent_eps = s->deploy.latent_eps_of_config ? s->model.plan.norm_eps : LATENT_EPS_HF;
+  if (!plan_is_grouped(&s->model.grouped)) plan->model.latent_eps = s->deploy.latent_eps_of_config ? s->model.plan.norm_eps : LATENT_EPS_HF;
   plan->quant = s->model.quant;
+  plan->grouped = s->model.grouped;
   plan->limits = *limits;
   TRY(resolve_ladder(&s->deploy, limits, plan));
-  graph_build(plan, &s->known, &s->model.products, s->model.is_tied);
+  graph_build(plan, &s->known, &s->model);
   guarantees_write(plan);
   add_notes(s, plan);
   place_plan(plan);

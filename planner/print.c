@@ -72,6 +72,29 @@ static uint32_t indexer_count(const plan_header *plan) {
   return count;
 }
 
+static const char *const QK_NORMS[] = {"none", "head", "row"};
+static const char *const NORM_PLACES[] = {"before", "after", "around"};
+
+static uint32_t count_unrotated(const plan_grouped *g) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < 64 * ARRAY_LEN(g->unrotated); i++) count += (g->unrotated[i / 64] >> i % 64 & 1) != 0;
+  return count;
+}
+
+static void print_grouped(FILE *out, const plan_header *plan) {
+  const plan_grouped *g = &plan->grouped;
+  const plan_model *m = &plan->model;
+  const uint32_t head_dim = m->nope_dim + m->rope_dim;
+  if (!plan_is_grouped(g)) return;
+  fprintf(out, "heads          %u of %u columns, %u KV heads, values of %u", m->heads, head_dim, g->kv_heads, m->v_dim);
+  if (m->nope_dim) fprintf(out, ", the first %u rotated", m->rope_dim);
+  if (count_unrotated(g)) fprintf(out, ", %u layers rotate nothing", count_unrotated(g));
+  fprintf(out, "%s%s%s\n", g->has_bias ? ", biases" : "", g->qk_norm == QK_NORM_HEAD ? ", norm of each head" : "",
+          g->qk_norm == QK_NORM_ROW ? ", norm of all heads" : "");
+  if (g->norms != NORMS_BEFORE) fprintf(out, "norms          %s each block\n", g->norms == NORMS_AFTER ? "behind" : "before and behind");
+  if (plan->limits.ranks > plan_attention_ranks(g, &plan->limits)) fprintf(out, "               every GPU computes all heads\n");
+}
+
 static void print_quant(FILE *out, const plan_header *plan) {
   const plan_quant *q = &plan->quant;
   if (q->index_heads)
@@ -220,6 +243,7 @@ void print_summary(FILE *out, const plan_header *plan) {
     fprintf(out, "experts        %u, %u per token, %u shared; %s scores, %u of %u groups\n", m->experts, m->top_k, m->shared_experts,
             m->scoring ? "sigmoid" : "softmax", m->top_groups, m->groups);
   print_scales(out, m);
+  print_grouped(out, plan);
   print_quant(out, plan);
   fprintf(out, "limits         %u sequences of %u tokens, %u tokens a step, %u logits rows\n", l->max_seqs, l->max_len, l->max_batch_tokens,
           l->max_logit_rows);
@@ -441,6 +465,25 @@ static json_t *json_tables(const plan_header *plan, json_t *root) {
   return root;
 }
 
+/* null: latent attention. */
+static json_t *json_heads(const plan_header *plan) {
+  const plan_grouped *g = &plan->grouped;
+  const plan_model *m = &plan->model;
+  if (!plan_is_grouped(g)) return json_null();
+  json_t *o = json_object();
+  set(o, "heads", m->heads);
+  set(o, "kv_heads", g->kv_heads);
+  set(o, "head_dim", m->nope_dim + m->rope_dim);
+  set(o, "rotated_dim", m->rope_dim);
+  set(o, "v_dim", m->v_dim);
+  set(o, "unrotated_layers", count_unrotated(g));
+  json_object_set_new(o, "has_bias", json_boolean(g->has_bias));
+  json_object_set_new(o, "qk_norm", json_string(QK_NORMS[g->qk_norm]));
+  json_object_set_new(o, "norms", json_string(NORM_PLACES[g->norms]));
+  set(o, "gpus_that_divide_heads", plan_attention_ranks(g, &plan->limits));
+  return o;
+}
+
 static json_t *json_formats(const plan_header *plan) {
   const plan_quant *q = &plan->quant;
   json_t *o = json_object();
@@ -516,6 +559,7 @@ void print_json(FILE *out, const plan_header *plan) {
   set(root, "library_pins", plan->gemms.count);
   json_object_set_new(root, "limits", json_limits(&plan->limits));
   json_object_set_new(root, "formats", json_formats(plan));
+  json_object_set_new(root, "grouped_query_attention", json_heads(plan));
   json_dumpf(json_tables(plan, root), out, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
   fputc('\n', out);
   json_decref(root);

@@ -1,5 +1,5 @@
-/* rope.c - YaRN (Peng et al., 2023) and LongRoPE (Ding et al., 2024) as in HF transformers' rope utilities and DeepSeek's attention:
- * see rope.h. */
+/* rope.c - YaRN (Peng et al., 2023), LongRoPE (Ding et al., 2024) and Llama 3's frequencies as in HF transformers' rope utilities and
+ * DeepSeek's attention: see rope.h. */
 #include "rope.h"
 #include <math.h>
 #include "engine/base/base.h"
@@ -37,20 +37,33 @@ static void yarn_inv_freq(const rope_config *config, uint32_t dim, float *out) {
   }
 }
 
+/* HF: _compute_llama3_parameters. */
+static double llama3_frequency(const rope_config *config, double base) {
+  const double turns = config->original_length * base / (2 * PI); /* HF compares wavelengths, which are original_length / turns */
+  const double low = config->low_freq_factor, high = config->high_freq_factor;
+  if (turns < low) return base / config->factor;
+  if (turns > high) return base;
+  double kept = (turns - low) / (high - low);
+  return (1 - kept) * base / config->factor + kept * base;
+}
+
 void rope_inv_freq(const rope_config *config, uint32_t dim, uint32_t max_len, float *out) {
-  ASSERT(dim % 2 == 0 && dim <= ROPE_DIM_MAX);
+  ASSERT(dim % 2 == 0 && dim <= HEAD_DIM_MAX);
   ASSERT(config->theta > 1);
   if (config->kind == ROPE_YARN) {
     yarn_inv_freq(config, dim, out);
     return;
   }
   const double *divisors = rope_is_long(config, max_len) ? config->long_factor : config->short_factor;
-  for (uint32_t i = 0; i < dim / 2; i++)
-    out[i] = (float)(1 / ((config->kind == ROPE_LONG ? divisors[i] : 1) * period(config, i, dim)));
+  for (uint32_t i = 0; i < dim / 2; i++) {
+    double divisor = config->kind == ROPE_LONG ? divisors[i] : config->kind == ROPE_LINEAR ? config->factor : 1;
+    double frequency = 1 / (divisor * period(config, i, dim));
+    out[i] = (float)(config->kind == ROPE_LLAMA3 ? llama3_frequency(config, frequency) : frequency);
+  }
 }
 
 float rope_attention_factor(const rope_config *config) {
-  if (config->kind == ROPE_PLAIN) return 1;
+  if (config->kind != ROPE_YARN && config->kind != ROPE_LONG) return 1;
   if (config->attention_factor > 0) return (float)config->attention_factor;
   if (config->kind == ROPE_LONG)
     return config->factor <= 1 ? 1 : (float)sqrt(1 + trig_log(config->factor) / trig_log(config->original_length));
@@ -61,7 +74,7 @@ float rope_attention_factor(const rope_config *config) {
 
 float rope_scale_log2(const rope_config *config, uint32_t width) {
   double scale = 1 / sqrt((double)width);
-  if (config->kind == ROPE_YARN && config->mscale_all_dim > 0) {
+  if (config && config->kind == ROPE_YARN && config->mscale_all_dim > 0) {
     double m = magnitude(config->factor, config->mscale_all_dim);
     scale = scale * m * m;
   }

@@ -338,6 +338,44 @@ static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *cho
   set_grid(choice, x, constant(1), constant(1));
 }
 
+/* Dynamic shared memory of attn (kernels_src/attn/grouped/layout.cuh). */
+static uint32_t grouped_bytes(const attn_args *a, uint32_t rows, uint32_t stages, uint32_t pages, uint32_t held) {
+  const uint32_t k_boxes = (uint32_t)div_up(a->head_dim, 64), v_boxes = (uint32_t)div_up(a->v_dim, 64);
+  return 1664 + 8192 * (rows / 64 * k_boxes + stages * pages * (k_boxes + v_boxes)) + held * rows * 4 * (a->v_dim + 2);
+}
+
+#define GROUPED_BYTES_MAX 231376u  /* and 1,072 bytes that are static */
+#define GROUPED_BYTES_HALF 113664u /* two CTAs share a multiprocessor */
+
+/* Steps that may be split (decoding): a warpgroup that waits for memory, and two CTAs on a multiprocessor where they fit. Others: two
+ * warpgroups, stages of two pages where registers have room for their scores. Totals of chunks lie in shared memory if two stages fit next
+ * to them; a context of one chunk has none. Codes are dequantized by a warpgroup, which leaves no registers for a second one
+ * that multiplies. */
+static void choose_attn(const attn_args *a, specialise_choice *choice) {
+  const bool is_decode = a->slots_max > 0, is_one_chunk = (uint64_t)a->block_table_stride * PAGE_TOKENS <= a->chunk_tokens;
+  const bool is_coded = a->kv_format != KV_BF16, is_narrow = is_decode || is_coded;
+  const uint32_t rows = is_narrow ? 64 : 128, pages = !is_narrow && a->v_dim <= 128 && a->chunk_tokens % (2 * PAGE_TOKENS) == 0 ? 2 : 1;
+  const bool is_half = is_narrow && !(is_coded && a->head_dim > 128) && grouped_bytes(a, rows, 2, pages, 0) <= GROUPED_BYTES_HALF;
+  const uint32_t most = is_half ? GROUPED_BYTES_HALF : is_narrow ? GROUPED_BYTES_MAX : GROUPED_BYTES_MAX + 704;
+  const uint32_t held = !is_one_chunk && grouped_bytes(a, rows, 2, pages, 1) <= most;
+  uint32_t stages = 2;
+  while (stages < 5 && grouped_bytes(a, rows, stages + 1, pages, held) <= most) stages++;
+  choice->shared_bytes = grouped_bytes(a, rows, stages, pages, held);
+  set_threads(choice, !is_narrow ? 384 : is_coded ? 256 : 160);
+  add_spec(choice, "SPEC_MAPS", 1);
+  add_spec(choice, "SPEC_HEAD_DIM", a->head_dim);
+  add_spec(choice, "SPEC_V_DIM", a->v_dim);
+  add_spec(choice, "SPEC_ROWS", rows);
+  add_spec(choice, "SPEC_STAGES", stages);
+  add_spec(choice, "SPEC_PAGES", pages);
+  add_spec(choice, "SPEC_HELD", held);
+  if (is_coded) add_spec(choice, "SPEC_KV_FORMAT", a->kv_format);
+  plan_dim x = per_rows(a->kv_heads, 1);
+  x.cap = (is_half ? 2 : 1) * SPECIALISE_ATTN_CTAS;
+  if (is_decode) x = constant(x.cap);
+  set_grid(choice, x, constant(1), constant(1));
+}
+
 /* Up to this many rows are assumed to be single tokens of requests, for which pages are read from memory and stages hold one page; more
  * rows are assumed to be prompts, which are bound by multiplication. */
 #define SCORE_FEW 256
@@ -404,6 +442,25 @@ static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint3
   many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
   if (many) choose_rows(many, 256, per_rows(1, 1), constant(1));
   return count;
+}
+
+/* The same without products. Warps have the heads of one token, of 128 columns or of 256. */
+static uint32_t choose_kv_rope(const kv_rope_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
+  const uint32_t blocks = (uint32_t)div_up(a->heads + 2 * a->kv_heads, 8);
+  uint32_t count = 0, next = rows_min;
+  specialise_choice *few = next_choice(choices, &count, &next, 8 * SPECIALISE_BLOCKS / blocks, rows_max), *many;
+  if (few) choose_rows(few, 256, per_rows(1, 1), constant(blocks));
+  many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
+  if (many) choose_rows(many, 256, per_rows(1, 1), constant(1));
+  for (uint32_t i = 0; i < count; i++) add_spec(&choices[i], "SPEC_HELD", max_u32(a->head_dim, a->v_dim) > 128 ? 2 : 1);
+  return count;
+}
+
+/* Two warps in a block, each with 32 columns of a token and head. */
+static plan_dim fold_blocks(const attn_fold_args *a) {
+  plan_dim x = per_rows(a->heads * (uint32_t)div_up(a->v_dim, 32), 2);
+  x.cap = 8 * SPECIALISE_BLOCKS;
+  return x;
 }
 
 /* With w_uv: one token and one tile per block, because each block folds the units itself, and a ring that holds a whole row and leaves no
@@ -501,6 +558,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   if (kernel == OP_index_score) return choose_index_score(args, rows_min, rows_max, choices);
   if (kernel == OP_index_topk) return choose_index_topk(args, rows_min, rows_max, choices);
   if (kernel == OP_qkv_rope) return choose_qkv_rope(args, rows_min, rows_max, choices);
+  if (kernel == OP_kv_rope) return choose_kv_rope(args, rows_min, rows_max, choices);
   if (kernel == OP_exchange) return choose_exchange(args, rows_min, rows_max, choices);
   if (kernel == OP_mla_attn) return choose_mla_attn(args, rows_min, rows_max, choices);
   *choice = (specialise_choice){.rows_min = rows_min, .rows_max = rows_max};
@@ -510,7 +568,12 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_attn_cut: choose_rows(choice, ATTN_CUT_TILES, constant(1), constant(1)); break;
     case OP_mla_expand: set_many(choice, &ALONE, false, 0); break;
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
+    case OP_attn: choose_attn(args, choice); break;
     case OP_mla_fold: choose_mla_fold(args, choice); break;
+    case OP_attn_fold:
+      choose_rows(choice, 64, fold_blocks(args), constant(1));
+      choice->shared_bytes = ATTN_FOLD_BYTES(64);
+      break;
     case OP_router:
       if (((const router_args *)args)->sorts) choose_rows(choice, rows_max > 4 ? 512 : 128, constant(1), constant(1));
       else choose_rows(choice, 128, per_rows(1, 4), constant(1));

@@ -7,9 +7,10 @@
 #include "draft.h"
 
 #define SPECIALISE_CHOICES_MAX 16u
-#define SPECIALISE_SPECS_MAX 8u
+#define SPECIALISE_SPECS_MAX 9u
 #define SPECIALISE_BLOCKS 132u    /* one per multiprocessor of an H200 */
 #define SPECIALISE_ATTN_CTAS SPECIALISE_BLOCKS /* more work items than this would wait */
+#define SPECIALISE_GROUPED_CTAS (2u * SPECIALISE_BLOCKS) /* of grouped-query attention */
 #define SPECIALISE_FOLD_CTAS SPECIALISE_ATTN_CTAS /* one per multiprocessor also fits next to the attention's blocks */
 
 typedef struct specialise_spec {

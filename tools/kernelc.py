@@ -42,9 +42,14 @@ FP8_EXPERTS = [(128, 64, 8, 1, 1, 0), (128, 64, 8, 1, 2, 0), (128, 128, 6, 1, 1,
 # moe_gemm
 EXPERTS = [(128, 256, 4, 1, 1, 0), (128, 256, 4, 1, 2, 0), (128, 192, 5, 1, 2, 0), (128, 128, 6, 1, 2, 0)]
 PRODUCTS = ["gemm", "moe_gemm", "fp8_gemm", "fp8_moe_gemm"]
-TENSOR_CORE = PRODUCTS + ["mla_attn", "mla_expand", "mla_prefill", "index_score"]
+TENSOR_CORE = PRODUCTS + ["mla_attn", "mla_expand", "mla_prefill", "attn", "index_score"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the heads of the models
 HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
+# head_dim, v_dim, rows of a pass, stages, pages of a stage, totals in shared memory of attn
+GROUPED = [(64, 64, 128, 4, 2, 1), (80, 80, 128, 2, 2, 1), (96, 96, 128, 2, 2, 1), (112, 112, 128, 2, 2, 1),
+           (160, 160, 128, 2, 1, 1), (128, 128, 128, 2, 2, 1), (128, 128, 128, 3, 2, 0),
+           (128, 128, 128, 3, 1, 1), (192, 128, 128, 2, 2, 0), (256, 256, 128, 2, 1, 0), (64, 64, 64, 4, 1, 1), (80, 80, 64, 2, 1, 0),
+           (96, 96, 64, 2, 1, 0), (128, 128, 64, 2, 1, 0), (192, 128, 64, 2, 1, 0), (256, 256, 64, 3, 1, 0)]
 
 
 def small_m_bytes(n, rows, blocks, stages, scaled=False):
@@ -89,6 +94,8 @@ def variants(stem):
     if stem == "mla_fold":
         return [({"THREADS": 256}, 0)] + [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": 8, "STAGES": 2},
                                            small_m_bytes(n, 1, 8, 2)) for n in range(8, 72, 8)]
+    if stem == "attn_fold":
+        return [({"THREADS": 64}, 26112)]
     if stem == "router":
         return [({"THREADS": threads}, 0) for threads in (128, 512)]
     if stem == "rmsnorm":
@@ -113,6 +120,11 @@ def variants(stem):
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
                  2048 + 2 * 8192 * (nope // 64 + 1) + stages * (2 if v <= 128 else 1) * 8192 * (nope // 64 + 1 + v // 64))
                 for nope, rope, v, stages in HEADS]
+    if stem == "attn":
+        return [({"THREADS": 384 if rows == 128 else 256 if kind else 160, "MAPS": 1, "HEAD_DIM": k, "V_DIM": v, "ROWS": rows,
+                  "STAGES": stages, "PAGES": pages, "HELD": held, **({"KV_FORMAT": kind} if kind else {})},
+                 1664 + 8192 * (rows // 64 * -(-k // 64) + stages * pages * (-(-k // 64) + -(-v // 64))) + held * rows * 4 * (v + 2))
+                for kind in (0, 2) for k, v, rows, stages, pages, held in GROUPED if rows == 64 or not kind]
     if stem == "index_score":
         return [({"THREADS": 640, "MAPS": 1, "HEADS": heads, "PAGES": pages, "STAGES": 8 // pages},
                  1536 + 2 * (4 * 16384 + 2048) + 8 * 9216)

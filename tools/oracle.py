@@ -43,10 +43,12 @@ def run_command(program, plan, folder, prompts, logits, machine):
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "oracle")
 DEPLOY = os.path.join(FOLDER, "deploy.yaml")
-MODELS = ["v3", "v3-noyarn", "v2lite", "v2", "moonlight", "kimi-k2", "glm4-moe-lite", "youtu", "minicpm3", "minicpm3-long", "mistral4"]
+MODELS = ["v3", "v3-noyarn", "v2lite", "v2", "moonlight", "kimi-k2", "glm4-moe-lite", "youtu", "minicpm3", "minicpm3-long", "mistral4",
+          "llama", "mistral", "qwen2", "qwen2-moe", "qwen3", "qwen3-moe", "glm4", "glm4-moe", "olmo2", "phi3", "smollm3"]
 LENGTHS = [7, 33, 64, 129, 257, 500]
 SEEDS = [1, 2, 3]
-GOLDEN_MODELS = ["v3", "v2lite", "glm4-moe-lite", "youtu", "minicpm3", "mistral4"]
+GOLDEN_MODELS = ["v3", "v2lite", "glm4-moe-lite", "youtu", "minicpm3", "mistral4", "llama", "mistral", "qwen2", "qwen2-moe", "qwen3",
+                 "qwen3-moe", "glm4", "glm4-moe", "olmo2", "phi3", "smollm3"]
 GOLDEN_LENGTHS = [7, 33, 60]
 
 
@@ -131,9 +133,11 @@ def assert_same_list(config, lengths):
 
 def assert_scale(model, config):
     """The softmax scale includes the squared YaRN factor, which older transformers omit for deepseek_v2."""
-    wanted = (config["qk_nope_head_dim"] + config["qk_rope_head_dim"]) ** -0.5
+    grouped = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    columns = config["qk_nope_head_dim"] + config["qk_rope_head_dim"] if "kv_lora_rank" in config else grouped
+    wanted = columns ** -0.5
     rope = rope_of(config)
-    if rope.get("type") == "yarn":
+    if rope.get("type") == "yarn" and "kv_lora_rank" in config:
         wanted *= (0.1 * rope["mscale_all_dim"] * numpy.log(rope["factor"]) + 1) ** 2
     for layer in model.model.layers:
         found = layer.self_attn.scaling

@@ -32,7 +32,40 @@
 #define CHUNK_VALUES 32768u
 #define FIRST_BYTE_TOKEN 3u /* first id after begin, end and padding */
 
+enum norm { NORM_INPUT = 1, NORM_POST = 2, NORM_BEHIND_ATTENTION = 4, NORM_BEHIND_MLP = 8, NORM_BEHIND_FEED = 16 };
+static const char *const NORMS[] = {"input_layernorm", "post_attention_layernorm", "post_self_attn_layernorm", "post_mlp_layernorm",
+                                    "post_feedforward_layernorm"};
+#define BEFORE (NORM_INPUT | NORM_POST)
+enum qk_norm { WITHOUT = 0, OF_HEADS = 1, OF_ROWS = 2, AS_CONFIG_SAYS = 3 };
+enum bias { NEVER = 0, ALWAYS = 1, IF_CONFIG_SAYS = 2 };
+
+typedef struct grouped_family { /* with grouped-query attention; norms: enum norm, of a layer; experts: field with their number */
+  const char *model_type, *experts;
+  uint32_t norms;
+  enum bias bias; /* of queries, keys and values */
+  enum qk_norm qk_norm;
+  bool is_fused_qkv, is_fused_up, has_router_bias, has_gated_expert;
+} grouped_family;
+
+static const grouped_family GROUPED[] = {
+    {"llama", NULL, BEFORE, NEVER, WITHOUT, false, false, false, false},
+    {"mistral", NULL, BEFORE, NEVER, WITHOUT, false, false, false, false},
+    {"smollm3", NULL, BEFORE, NEVER, WITHOUT, false, false, false, false},
+    {"phi3", NULL, BEFORE, NEVER, WITHOUT, true, true, false, false},
+    {"qwen2", NULL, BEFORE, ALWAYS, WITHOUT, false, false, false, false},
+    {"qwen2_moe", "num_experts", BEFORE, ALWAYS, WITHOUT, false, false, false, true},
+    {"qwen3", NULL, BEFORE, NEVER, OF_HEADS, false, false, false, false},
+    {"qwen3_moe", "num_experts", BEFORE, NEVER, OF_HEADS, false, false, false, false},
+    {"glm4", NULL, BEFORE | NORM_BEHIND_ATTENTION | NORM_BEHIND_MLP, IF_CONFIG_SAYS, WITHOUT, false, true, false, false},
+    {"glm4_moe", "n_routed_experts", BEFORE, IF_CONFIG_SAYS, AS_CONFIG_SAYS, false, false, true, false},
+    {"olmo2", NULL, NORM_POST | NORM_BEHIND_FEED, NEVER, OF_ROWS, false, false, false, false},
+};
+
 typedef struct model_shape {
+  const grouped_family *grouped; /* null: latent attention */
+  uint32_t kv_heads, head_dim, shared_inter; /* grouped; shared_inter: of a gated shared expert, or 0 */
+  bool has_bias;
+  enum qk_norm qk_norm;
   uint32_t layers, dense_layers, hidden, vocab, heads, q_lora, kv_lora, nope, rope, value;
   uint32_t inter, moe_inter, experts, shared_experts;
   uint32_t prediction_layers;
@@ -122,16 +155,41 @@ static status read_indexers(const json_t *config, model_shape *shape) {
   return OK;
 }
 
+static status read_grouped(const json_t *config, model_shape *shape) {
+  const grouped_family *family = shape->grouped;
+  TRY(read_count(config, "num_hidden_layers", 1, LAYERS_MAX, -1, &shape->layers));
+  TRY(read_count(config, "hidden_size", 1, HIDDEN_MAX, -1, &shape->hidden));
+  TRY(read_count(config, "vocab_size", 1, VOCAB_MAX, -1, &shape->vocab));
+  TRY(read_count(config, "num_attention_heads", 1, HEADS_MAX, -1, &shape->heads));
+  TRY(read_count(config, "num_key_value_heads", 1, HEADS_MAX, shape->heads, &shape->kv_heads));
+  TRY(read_count(config, "head_dim", 1, HEAD_DIM_MAX, shape->hidden / shape->heads, &shape->head_dim));
+  TRY(read_count(config, "intermediate_size", 1, 65536, -1, &shape->inter));
+  TRY(read_count(config, "first_k_dense_replace", 0, LAYERS_MAX, 0, &shape->dense_layers));
+  TRY(read_count(config, "n_shared_experts", 0, 16, 0, &shape->shared_experts));
+  if (family->experts) TRY(read_count(config, family->experts, 1, EXPERTS_MAX, -1, &shape->experts));
+  if (family->experts) TRY(read_count(config, "moe_intermediate_size", 1, 65536, -1, &shape->moe_inter));
+  if (family->has_gated_expert) TRY(read_count(config, "shared_expert_intermediate_size", 1, 65536, -1, &shape->shared_inter));
+  shape->rope = shape->head_dim, shape->router_bias = family->has_router_bias;
+  shape->routed_gain = shape->embed_scale = 1.0;
+  shape->has_bias = family->bias == ALWAYS || (family->bias == IF_CONFIG_SAYS && json_is_true(json_object_get(config, "attention_bias")));
+  const bool has_qk_norm = json_is_true(json_object_get(config, "use_qk_norm"));
+  shape->qk_norm = family->qk_norm != AS_CONFIG_SAYS ? family->qk_norm : has_qk_norm ? OF_HEADS : WITHOUT;
+  shape->tied = json_is_true(json_object_get(config, "tie_word_embeddings"));
+  return OK;
+}
+
 static status read_shape(const json_t *config, model_shape *shape) {
+  for (size_t i = 0; i < ARRAY_LEN(GROUPED); i++)
+    if (text_is(config, "model_type", GROUPED[i].model_type)) shape->grouped = &GROUPED[i];
+  TRY(read_quantisation(config, shape));
+  if (shape->grouped) return read_grouped(config, shape);
   bool v2 = text_is(config, "model_type", "deepseek_v2"), glm = text_is(config, "model_type", "glm4_moe_lite");
   bool youtu = text_is(config, "model_type", "youtu"), minicpm = text_is(config, "model_type", "minicpm3");
   bool mistral = text_is(config, "model_type", "mistral4"), glm_sparse = text_is(config, "model_type", "glm_moe_dsa");
   bool sparse = text_is(config, "model_type", "deepseek_v32") || glm_sparse;
   bool v3 = text_is(config, "model_type", "deepseek_v3") || text_is(config, "model_type", "kimi_k2");
   if (!v2 && !v3 && !glm && !youtu && !minicpm && !mistral && !sparse)
-    return FAIL(ERR_UNSUPPORTED, "config.json: expected model_type deepseek_v2, deepseek_v3, deepseek_v32, kimi_k2, glm4_moe_lite, "
-                "glm_moe_dsa, youtu, minicpm3 or mistral4");
-  TRY(read_quantisation(config, shape));
+    return FAIL(ERR_UNSUPPORTED, "config.json: expected the model_type of a model that verbatim supports");
   if (json_is_true(json_object_get(config, "attention_bias")))
     return FAIL(ERR_UNSUPPORTED, "config.json: expected attention_bias false, found true");
   uint32_t moe_every;
@@ -217,8 +275,9 @@ static void add_norm(model *m, const char *prefix, const char *name, uint64_t co
 }
 
 static void add_mlp(model *m, const model_shape *s, const char *prefix, uint64_t inter, double gain) {
-  add_linear(m, s, prefix, "gate_proj", inter, s->hidden, 1.0);
-  add_linear(m, s, prefix, "up_proj", inter, s->hidden, 1.0);
+  const bool is_fused = s->grouped && s->grouped->is_fused_up;
+  add_linear(m, s, prefix, is_fused ? "gate_up_proj" : "gate_proj", is_fused ? 2 * inter : inter, s->hidden, 1.0);
+  if (!is_fused) add_linear(m, s, prefix, "up_proj", inter, s->hidden, 1.0);
   add_linear(m, s, prefix, "down_proj", s->hidden, inter, gain);
 }
 
@@ -257,6 +316,25 @@ static void add_attention(model *m, const model_shape *s, const char *prefix) {
   add_linear(m, s, prefix, "o_proj", s->hidden, (uint64_t)s->heads * s->value, 1.0);
 }
 
+static void add_projection(model *m, const model_shape *s, const char *prefix, const char *name, uint64_t rows) {
+  add_linear(m, s, prefix, name, rows, s->hidden, 1.0);
+  if (!s->has_bias) return;
+  tensor *bias = next_tensor(m, "%s%s.bias", prefix, name);
+  bias->cols = rows;
+  bias->deviation = 0.2;
+}
+
+static void add_grouped_attention(model *m, const model_shape *s, const char *prefix) {
+  const uint64_t q_rows = (uint64_t)s->heads * s->head_dim, kv_rows = (uint64_t)s->kv_heads * s->head_dim;
+  const bool is_fused = s->grouped->is_fused_qkv;
+  add_projection(m, s, prefix, is_fused ? "qkv_proj" : "q_proj", is_fused ? q_rows + 2 * kv_rows : q_rows);
+  if (!is_fused) add_projection(m, s, prefix, "k_proj", kv_rows);
+  if (!is_fused) add_projection(m, s, prefix, "v_proj", kv_rows);
+  if (s->qk_norm) add_norm(m, prefix, "q_norm", s->qk_norm == OF_ROWS ? q_rows : s->head_dim);
+  if (s->qk_norm) add_norm(m, prefix, "k_norm", s->qk_norm == OF_ROWS ? kv_rows : s->head_dim);
+  add_linear(m, s, prefix, "o_proj", s->hidden, q_rows, 1.0);
+}
+
 static void add_stacked(model *m, const char *prefix, const char *name, uint64_t rows, uint64_t cols, double gain, enum stack stack) {
   add_matrix(m, prefix, name, rows, cols, gain);
   m->tensors[m->count - 1].stack = stack;
@@ -288,20 +366,22 @@ static void add_moe(model *m, const model_shape *s, const char *prefix, bool is_
     snprintf(expert_prefix, sizeof expert_prefix, "%sexperts.%" PRIu32 ".", prefix, e);
     add_mlp(m, s, expert_prefix, s->moe_inter, s->routed_gain);
   }
-  if (s->shared_experts > 0) {
-    snprintf(expert_prefix, sizeof expert_prefix, "%sshared_experts.", prefix);
-    add_mlp(m, s, expert_prefix, (uint64_t)s->moe_inter * s->shared_experts, 1.0);
-  }
+  const uint64_t shared = s->shared_inter ? s->shared_inter : (uint64_t)s->moe_inter * s->shared_experts;
+  if (s->shared_inter > 0) add_matrix(m, prefix, "shared_expert_gate", 1, s->hidden, 1.0);
+  snprintf(expert_prefix, sizeof expert_prefix, "%sshared_expert%s.", prefix, s->shared_inter ? "" : "s");
+  if (shared > 0) add_mlp(m, s, expert_prefix, shared, 1.0);
 }
 
 /* A layer's own tensors. */
 static void add_layer(model *m, const model_shape *s, uint32_t layer, bool is_dense, bool is_stacked) {
   char prefix[64];
   snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".", layer);
-  add_norm(m, prefix, "input_layernorm", s->hidden);
-  add_norm(m, prefix, "post_attention_layernorm", s->hidden);
+  const uint32_t norms = s->grouped ? s->grouped->norms : NORM_INPUT | NORM_POST;
+  for (uint32_t i = 0; i < ARRAY_LEN(NORMS); i++)
+    if (norms >> i & 1) add_norm(m, prefix, NORMS[i], s->hidden);
   snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".self_attn.", layer);
-  add_attention(m, s, prefix);
+  if (s->grouped) add_grouped_attention(m, s, prefix);
+  else add_attention(m, s, prefix);
   if (s->index_heads > 0 && !s->is_shared[layer]) add_indexer(m, s, prefix);
   snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".mlp.", layer);
   if (is_dense) add_mlp(m, s, prefix, s->inter, 1.0);

@@ -13,7 +13,9 @@
 #define HIDDEN_MAX 16384u
 #define VOCAB_MAX 262144u      /* 163,840 in Kimi-K2; sampling weights sum below 2^58 */
 #define KV_LORA_RANK_MAX 512u
-#define ROPE_DIM_MAX 64u
+#define ROPE_DIM_MAX 64u       /* of latent attention */
+#define HEAD_DIM_MAX 256u      /* columns of a head of grouped-query attention, all of which may be rotated */
+#define GROUP_HEADS_MAX 64u    /* query heads that share a KV head: rows of the MMA operand */
 #define SEQS_MAX 1024u
 #define BATCH_TOKENS_MAX 65536u
 #define LENGTH_MAX 1048576u    /* positions are exact in fp32 far beyond this */

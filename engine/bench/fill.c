@@ -114,12 +114,12 @@ static void fill_items(bench *self, const plan_buffer *b, uint8_t *pattern, uint
 /* Besides rows and history, the region has pages of indexers. */
 static void fill_buffer(bench *self, const plan_buffer *b, bf16 *pattern) {
   const plan_header *h = self->plan->header;
-  const uint64_t row = h->model.kv_lora_rank + h->model.rope_dim, row_bytes = plan_kv_row_bytes(&h->model, &h->quant);
+  const uint64_t row_bytes = plan_kv_row_bytes(&h->model, &h->quant, &h->grouped, &h->limits);
   if (b->offset == h->io.history) return;
   if (strcmp(plan_string(self->plan, b->name), "kv") != 0) {
     fill_items(self, b, (uint8_t *)pattern, PAGE_TOKENS * INDEX_DIM, PAGE_TOKENS, INDEX_PAGE_BYTES);
   } else if (h->quant.kv_format == KV_FP8) {
-    fill_items(self, b, (uint8_t *)pattern, row, 0, row_bytes);
+    fill_items(self, b, (uint8_t *)pattern, row_bytes, 0, row_bytes);
   } else if (h->quant.kv_format == KV_FP8_DS_MLA) {
     fill_items(self, b, (uint8_t *)pattern, h->model.kv_lora_rank, h->model.kv_lora_rank / SCALE_COLUMNS, row_bytes);
   } else {

@@ -36,7 +36,8 @@ typedef struct sweep {
 } sweep;
 
 static bool is_attention(const plan_op *op) {
-  return op->kernel == KERNEL_mla_attn || op->kernel == KERNEL_mla_fold || op->kernel == KERNEL_kv_widen;
+  return op->kernel == KERNEL_mla_attn || op->kernel == KERNEL_mla_fold || op->kernel == KERNEL_kv_widen || op->kernel == KERNEL_attn ||
+         op->kernel == KERNEL_attn_fold;
 }
 
 /* The op's name without "layer 12 ". */
@@ -245,7 +246,8 @@ static uint32_t find_outputs(const sweep *s, const plan_op *op, rows_of found[2]
   if (op->kernel == KERNEL_rmsnorm) {
     const rmsnorm_args *a = args;
     uint32_t sums = find_rows(s, op, offsetof(rmsnorm_args, x_out), 4ull * a->x_stride, &found[0]);
-    return sums ? sums + find_rows(s, op, offsetof(rmsnorm_args, y), 2ull * a->y_stride, &found[1]) : 0;
+    const uint64_t y_bytes = (a->y_kind == Y_F32 ? 4ull : 2ull) * a->y_stride;
+    return sums ? sums + find_rows(s, op, offsetof(rmsnorm_args, y), y_bytes, &found[1]) : 0;
   }
   if (op->kernel == KERNEL_rank_norm) {
     const rank_norm_args *a = args;

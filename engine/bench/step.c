@@ -44,7 +44,7 @@ static void add_tiles(const bench *self, filler *f, const bench_span *span, bool
   const plan_limits *l = &self->plan->header->limits;
   attn_tile all = {.row = f->tokens, .count = span->count, .seq = span->slot, .position = span->position};
   if (!is_prompt) {
-    f->tiles += exec_cut_tiles(f->in.tiles + f->tiles, all, l->attn_tile_tokens, PAGE_TOKENS);
+    f->tiles += exec_cut_tiles(f->in.tiles + f->tiles, all, l->attn_tile_tokens, plan_tile_edge(l));
     return;
   }
   exec_add_context(&f->in, f->contexts, span->slot, span->position + span->count);

@@ -156,12 +156,12 @@ static status encode(calibration *self, const item *from, prompt_run *r) {
 
 static const verbatim_point *point_at(const calibration *self, uint32_t point) { return &self->engine.info.points[point]; }
 
-/* Selects "layer 3 qkv_rope kv". */
+/* Selects "layer 3 qkv_rope kv" or "layer 3 kv_rope kv". */
 static bool wants_values(const verbatim_request *request, uint32_t position, uint32_t point) {
   const prompt_run *r = request->context;
   const verbatim_point *p = point_at(r->owner, point);
   (void)position;
-  return p->type == VERBATIM_POINT_BF16 && ends_with(p->name, "qkv_rope kv");
+  return p->type == VERBATIM_POINT_BF16 && ends_with(p->name, "kv_rope kv");
 }
 
 static void on_values(verbatim_request *request, uint32_t position, uint32_t point, const void *row, size_t bytes) {

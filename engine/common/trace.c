@@ -89,7 +89,9 @@ static bool is_before(const cli_trace *self, uint32_t point, uint32_t layer) {
 static uint8_t match_of(const cli_trace *self, const cli_trace_selector *s, uint32_t point) {
   const verbatim_point *p = &self->points[point];
   bool is_layer = !s->has_layer || (p->layer >= s->layer_first && p->layer <= s->layer_last);
-  if (s->is_audit && is_layer && p->kernel == KERNEL_qkv_rope && strcmp(trace_op_name(p), "qkv_rope kv") == 0) return MATCH_UP_TO;
+  const bool is_row = (p->kernel == KERNEL_qkv_rope && strcmp(trace_op_name(p), "qkv_rope kv") == 0) ||
+                      (p->kernel == KERNEL_kv_rope && strcmp(trace_op_name(p), "kv_rope kv") == 0);
+  if (s->is_audit && is_layer && is_row) return MATCH_UP_TO;
   if (s->is_audit && s->has_layer && is_before(self, point, s->layer_first)) return MATCH_POSITIONS;
   const char *op = trace_op_name(p);
   return is_layer && (!s->op || (strlen(op) >= s->op_bytes && memcmp(op, s->op, s->op_bytes) == 0)) ? MATCH_POSITIONS : MATCH_NOT;

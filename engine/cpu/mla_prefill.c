@@ -4,7 +4,7 @@
  * `state` between pieces. NUMERICS.md "mla_prefill". Read next: mla_expand.c, h16.h, attn_state.h. */
 #include "cpu/attn_state.h"
 #include "cpu/cpu.h"
-#include "mma/h16.h"
+#include "mma/h16_core.h"
 
 #define COLUMNS_MAX 576u /* of a query: nope_dim 512, rope_dim 64 */
 
@@ -89,8 +89,7 @@ static void softmax_block(prefill_half *half, u32 row) {
     for (u32 i = 0; i < half->a->v_dim; i++) state->o[i] = num_mul(state->o[i], factor);
     state->m = m;
   }
-  f32 base = num_weight_base(m), low = num_weight_low(m, num_div(1.0f, scale));
-  for (u32 j = 0; j < valid; j++) p[j] = num_to_bf16(num_weight(t[j] < low ? low : t[j], scale, base)); /* R10.3, R4.4 */
+  cpu_isa_core()->weigh(t, scale, m, p); /* R10.3, R4.4; t beyond the valid tokens means nothing */
   for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
 }
 

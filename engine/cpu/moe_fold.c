@@ -6,13 +6,14 @@
 static void fold_row(void *context, uint32_t row, void *scratch) {
   const moe_fold_args *a = context;
   const u64 first = (u64)row * a->top_k;
+  const f32 *gate = a->gate ? a->gate + (u64)row * a->gate_stride : NULL;
   f32 *y = a->y + (u64)row * a->y_stride;
   (void)scratch;
   for (u32 i = 0; i < a->columns; i++) {
     f32 sum = 0.0f;
     for (u32 k = 0; k < a->top_k; k++)
       sum = num_fma(a->topk_weight[first + k], a->experts[(u64)a->pair_row[first + k] * a->columns + i], sum); /* R7.1 */
-    y[i] = a->delta ? num_add(sum, a->delta[(u64)row * a->delta_stride + i]) : sum;                            /* R7.2 */
+    y[i] = a->delta ? rows_add_shared(sum, a->delta[(u64)row * a->delta_stride + i], gate) : sum;
   }
 }
 

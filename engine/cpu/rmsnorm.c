@@ -1,4 +1,4 @@
-/* rmsnorm.c - the CPU reference of rmsnorm: weighted sum of the experts, residual addition, normalisation, bf16. NUMERICS.md "rmsnorm".
+/* rmsnorm.c - the CPU reference of rmsnorm: weighted sum of the experts, residual addition, normalisation. NUMERICS.md "rmsnorm".
  *
  * x_out may be x; then no two rows may name the same source row. Read next: rows.h. */
 #include "cpu/cpu.h"
@@ -10,7 +10,7 @@ static f32 add_experts(const rmsnorm_args *a, uint32_t row, u32 i) {
   f32 sum = 0.0f;
   for (u32 k = 0; k < a->top_k; k++)
     sum = num_fma(a->topk_weight[first + k], a->experts[(u64)a->pair_row[first + k] * a->dim + i], sum); /* R7.1 */
-  return a->delta ? num_add(sum, a->delta[token * a->x_stride + i]) : sum;                               /* R7.2 */
+  return a->delta ? rows_add_shared(sum, a->delta[token * a->x_stride + i], a->gate ? a->gate + token * a->gate_stride : NULL) : sum;
 }
 
 static void normalise_row(void *context, uint32_t row, void *scratch) {
@@ -19,14 +19,20 @@ static void normalise_row(void *context, uint32_t row, void *scratch) {
   f32 *v = scratch;
   for (u32 i = 0; i < a->dim; i++) {
     f32 delta = a->experts ? add_experts(a, row, i) : a->delta ? a->delta[source + i] : 0;
-    v[i] = a->experts || a->delta ? num_fma(delta, a->delta_scale, a->x[source + i]) : a->x[source + i]; /* R1.1 */
+    f32 x = a->x ? a->x[source + i] : 0;
+    v[i] = a->experts || a->delta ? num_fma(delta, a->delta_scale, x) : x; /* R1.1 */
   }
   if (a->x_out) {
     for (u32 i = 0; i < a->dim; i++) a->x_out[source + i] = v[i];
   }
   f32 r = rows_norm_factor(v, a->dim, a->eps);
-  bf16 *y = a->y + (u64)row * a->y_stride;
-  for (u32 i = 0; i < a->dim; i++) y[i] = rows_norm_apply(v[i], r, a->weight[i], a->y_scale);
+  if (!a->weight) r = 1; /* products with 1 are exact */
+  for (u32 i = 0; i < a->dim; i++) {
+    const u64 at = (u64)row * a->y_stride + i;
+    const bf16 weight = a->weight ? a->weight[i] : 0x3f80;
+    if (a->y_kind == Y_F32) ((f32 *)a->y)[at] = rows_norm_number(v[i], r, weight, a->y_scale);
+    else ((bf16 *)a->y)[at] = rows_norm_apply(v[i], r, weight, a->y_scale);
+  }
 }
 
 void cpu_rmsnorm(const rmsnorm_args *args, cpu_pool *pool) {

@@ -28,9 +28,13 @@ static inline f32 rows_norm_factor(const f32 *v, u32 n, f32 eps) {
   return num_div(1.0f, num_sqrt(num_add(mean, eps)));
 }
 
-/* One normalised number (R1.8 to R1.11). */
-static inline bf16 rows_norm_apply(f32 v, f32 r, bf16 weight, f32 scale) {
-  return num_to_bf16(((v * r) * num_from_bf16(weight)) * scale);
+/* One normalised number (R1.8 to R1.10), and rounded to bf16 (R1.11). */
+static inline f32 rows_norm_number(f32 v, f32 r, bf16 weight, f32 scale) { return ((v * r) * num_from_bf16(weight)) * scale; }
+static inline bf16 rows_norm_apply(f32 v, f32 r, bf16 weight, f32 scale) { return num_to_bf16(rows_norm_number(v, r, weight, scale)); }
+
+/* The sum of a token's experts and one number of the shared expert, whose gate may be null (R7.2 to R7.4). */
+static inline f32 rows_add_shared(f32 sum, f32 shared, const f32 *gate) {
+  return gate ? num_fma(shared, num_sigmoid(*gate), sum) : num_add(sum, shared);
 }
 
 /* Rotates the pairs of `dim` columns and multiplies them by scale (R3.2 to R3.5). cos_sin: [dim / 2][2], of the row's position. */

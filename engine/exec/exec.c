@@ -356,8 +356,9 @@ static void poison_pages(exec *self, uint64_t offset, uint32_t tables, uint64_t 
 void exec_drop_pages(exec *self, const uint32_t *pages, uint32_t count) {
   const plan_header *header = self->plan->header;
   const uint32_t layers = plan_kept_layers(&header->model, &header->limits);
+  const uint64_t row_bytes = plan_kv_row_bytes(&header->model, &header->quant, &header->grouped, &header->limits);
   if (!self->options.poison) return;
-  poison_pages(self, 0, layers, (uint64_t)PAGE_TOKENS * plan_kv_row_bytes(&header->model, &header->quant), pages, count);
+  poison_pages(self, 0, layers, PAGE_TOKENS * row_bytes, pages, count);
   poison_pages(self, header->io.history, 1, 4ull * PAGE_TOKENS, pages, count);
   poison_pages(self, header->io.index, plan_indexers(&header->quant, layers), INDEX_PAGE_BYTES, pages, count);
 }

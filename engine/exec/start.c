@@ -95,7 +95,7 @@ static void rope_row(const plan_model *model, uint32_t position, float *row) {
 static void put_rope_table(exec *self) {
   const plan_header *header = self->plan->header;
   enum { ROWS = 256 };
-  float rows[ROWS * ROPE_DIM_MAX];
+  float rows[ROWS * HEAD_DIM_MAX];
   uint32_t columns = header->model.rope_dim;
   for (uint32_t first = 0; first < header->limits.max_len; first += ROWS) {
     uint32_t count = min_u32(ROWS, header->limits.max_len - first);
@@ -131,7 +131,7 @@ static void fill_memory(exec *self) {
   if (word || !b->is_zeroed) {
     for (size_t i = 0; i < ARRAY_LEN(regions); i++)
       b->calls->fill(b, exec_address(self, regions[i], 0), word, self->plan->regions[regions[i]].bytes);
-    const uint32_t heads = plan_rank_heads(&header->model, &header->limits);
+    const uint32_t heads = plan_rank_heads(&header->model, &header->grouped, &header->limits);
     if (plan_may_spread(&header->model, &header->quant, &header->limits, heads)) /* blocks count from zero */
       b->calls->fill(b, exec_address(self, REGION_STATE, header->io.meetings), 0, 4ull * ATTN_MEETINGS);
   }

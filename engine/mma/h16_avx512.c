@@ -214,4 +214,4 @@ static void run(const h16_block *block) {
 
 CORE_ROWS
 
-const h16_core h16_avx512 = {"avx512", COLUMNS, pack_n_major, pack_k_major, run, softmax, silu_mul, exp_parts, &h32_avx512};
+const h16_core h16_avx512 = {"avx512", COLUMNS, pack_n_major, pack_k_major, run, softmax, weigh, silu_mul, exp_parts, &h32_avx512};

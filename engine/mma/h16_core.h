@@ -1,5 +1,5 @@
 /* h16_core.h - the interface of one instruction set to h16.c: packing panels of w and running the chains over a packed block; and the
- * exponentials of long rows for mla_attn.c, silu_mul.c and sample.c.
+ * exponentials of long rows for mla_attn.c, attn.c, mla_prefill.c, silu_mul.c and sample.c.
  *
  * A block is up to 64 k of one panel. An operand's exponent is stored in 16 bits: e(v) for normal numbers, H16_NONE for zeros, H16_WILD
  * for subnormals, Inf and NaN. Sums of two stay within 16 bits and tell which operands they had:
@@ -44,6 +44,7 @@ typedef struct h16_core {
   void (*pack_k_major)(h16_panel *panel, const bf16 *w, u64 ldw, u32 n, u32 k_rows, u32 k);
   void (*run)(const h16_block *block);
   void (*softmax)(const f32 *t, f32 m, bf16 *p);                     /* CORE_ROWS below */
+  void (*weigh)(const f32 *s, f32 scale, f32 m, bf16 *p);
   void (*silu_mul)(const f32 *gate, const f32 *up, u32 n, bf16 *y);
   void (*exp_parts)(const f32 *logit, f32 largest, u32 n, f32 *p);
   const struct h32_core *h32; /* the chains of e4m3 numbers */
@@ -66,13 +67,18 @@ static inline int16_t h16_exponent(bf16 v) {
 }
 
 /* Row operations. Every instruction set compiles its own from this one text: loops of CORE_LANES that compilers vectorize. p[j] =
- * bf16(exp2_bf16(t[j] - m)) for PAGE_TOKENS numbers (NUMERICS.md "mla_attn", R4.3, R4.4); y[i] = bf16(silu(gate[i]) * up[i]) ("silu_mul");
- * p[i % CORE_PARTS] += exp(logit[i] - largest) in ascending order ("sample", R8.1 to R8.3). */
+ * bf16(exp2_bf16(t[j] - m)) for PAGE_TOKENS numbers (NUMERICS.md "mla_attn", R4.3, R4.4); p[j] = bf16(weight(s[j])) for as many ("attn",
+ * R10.3, R4.4); y[i] = bf16(silu(gate[i]) * up[i]) ("silu_mul"); p[i % CORE_PARTS] += exp(logit[i] - largest) in ascending order
+ * ("sample", R8.1 to R8.3). */
 #define CORE_LANES 16u
 #define CORE_PARTS 1024u
 #define CORE_ROWS                                                                                                               \
   static void softmax(const f32 *t, f32 m, bf16 *p) {                                                                             \
     for (u32 j = 0; j < PAGE_TOKENS; j++) p[j] = num_to_bf16(num_exp2_bf16(num_sub(t[j], m)));                                  \
+  }                                                                                                                             \
+  static void weigh(const f32 *s, f32 scale, f32 m, bf16 *p) {                                                                  \
+    f32 base = num_weight_base(m), low = num_weight_low(m, num_div(1.0f, scale));                                               \
+    for (u32 j = 0; j < PAGE_TOKENS; j++) p[j] = num_to_bf16(num_weight(s[j] < low ? low : s[j], scale, base));                 \
   }                                                                                                                             \
   static inline void silu_one(const f32 *gate, const f32 *up, bf16 *y) { *y = num_to_bf16(num_mul(num_silu(*gate), *up)); }     \
   static void silu_mul(const f32 *gate, const f32 *up, u32 n, bf16 *y) {                                                        \

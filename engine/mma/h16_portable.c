@@ -100,4 +100,4 @@ static void run(const h16_block *block) {
 
 CORE_ROWS
 
-const h16_core h16_portable = {"portable", COLUMNS, pack_n_major, pack_k_major, run, softmax, silu_mul, exp_parts, &h32_portable};
+const h16_core h16_portable = {"portable", COLUMNS, pack_n_major, pack_k_major, run, softmax, weigh, silu_mul, exp_parts, &h32_portable};

@@ -9,11 +9,12 @@
 #include <stdint.h>
 #include "kernels_src/abi.h"
 #include "base/limits.h"
+#include "plan/format_grouped.h"
 #include "plan/format_limits.h"
 #include "plan/format_quant.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes, chosen so that a text-mode transfer damages them */
-#define PLAN_FORMAT_VERSION 13u
+#define PLAN_FORMAT_VERSION 14u
 #define NUMERICS_VERSION "verbatim-numerics 3"
 
 typedef struct plan_span { /* a table: `count` items at `offset` (bytes from the start of the file, a multiple of 8) */
@@ -57,7 +58,7 @@ typedef struct plan_model { /* the parts of config.json that the engine needs */
   float embed_scale, residual_scale, head_scale;          /* 1: no effect                     */
   float q_scale_beta, q_scale_length;                     /* query scale by position; beta 0: none */
   uint32_t pad;
-  float inv_freq[ROPE_DIM_MAX / 2];
+  float inv_freq[HEAD_DIM_MAX / 2]; /* of latent attention the first ROPE_DIM_MAX / 2 */
 } plan_model;
 
 typedef struct plan_io { /* byte offsets of the host's inputs and outputs, from the start of the named region */
@@ -198,6 +199,7 @@ typedef struct plan_header {
   uint8_t config_digest[16]; /* XXH3-128 of the config.json that the plan was made from */
   plan_model model;
   plan_quant quant;
+  plan_grouped grouped;
   plan_limits limits;
   plan_io io;
   uint64_t device_bytes;    /* the one device reservation */
@@ -210,7 +212,7 @@ typedef struct plan_header {
   plan_span strings;        /* bytes, each string NUL-terminated; references are byte offsets */
   plan_span notes;          /* uint32_t strings: notes on what the planner ignored or assumed */
 } plan_header;
-_Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
+_Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 680, "layout");
 _Static_assert(sizeof(plan_limits) == 72 && sizeof(plan_io) == 232 && sizeof(plan_tensor) == 56, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
 _Static_assert(sizeof(plan_op) == 112 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");

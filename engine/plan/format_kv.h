@@ -2,8 +2,13 @@
 #ifndef VERBATIM_PLAN_FORMAT_KV_H
 #define VERBATIM_PLAN_FORMAT_KV_H
 
-/* Bytes of a token's KV row in one layer. */
-static inline uint32_t plan_kv_row_bytes(const plan_model *model, const plan_quant *quant) {
+/* Bytes of a token's KV row in one layer of a rank. */
+static inline uint32_t plan_kv_row_bytes(const plan_model *model, const plan_quant *quant, const plan_grouped *grouped,
+                                         const plan_limits *limits) {
+  if (plan_is_grouped(grouped)) {
+    const uint32_t kv_heads = grouped->kv_heads / plan_attention_ranks(grouped, limits);
+    return kv_heads * (model->nope_dim + model->rope_dim + model->v_dim) * (quant->kv_format == KV_FP8 ? 1 : 2);
+  }
   if (quant->kv_format == KV_FP8) return model->kv_lora_rank + model->rope_dim;
   if (quant->kv_format == KV_FP8_DS_MLA) return model->kv_lora_rank + model->kv_lora_rank / SCALE_COLUMNS * 4 + model->rope_dim * 2;
   return (model->kv_lora_rank + model->rope_dim) * 2;
@@ -22,8 +27,10 @@ static inline uint64_t plan_index_bytes(const plan_quant *quant, uint32_t layers
 }
 
 /* Bytes of a page of 64 tokens in all layers that keep rows, without its history. */
-static inline uint64_t plan_page_bytes(const plan_model *model, const plan_quant *quant, uint32_t kept_layers) {
-  return (uint64_t)kept_layers * PAGE_TOKENS * plan_kv_row_bytes(model, quant) + plan_index_bytes(quant, kept_layers, 1);
+static inline uint64_t plan_page_bytes(const plan_model *model, const plan_quant *quant, const plan_grouped *grouped,
+                                       const plan_limits *limits) {
+  const uint32_t kept_layers = plan_kept_layers(model, limits);
+  return (uint64_t)kept_layers * PAGE_TOKENS * plan_kv_row_bytes(model, quant, grouped, limits) + plan_index_bytes(quant, kept_layers, 1);
 }
 
 #endif

@@ -18,7 +18,21 @@ static inline uint32_t plan_kept_layers(const plan_model *model, const plan_limi
   return model->layers + (plan_has_mtp(limits) ? 1 : 0);
 }
 
+/* Ranks that divide the heads of the attention. Where grouped-query attention cannot be divided, because KV heads are too few or a norm
+ * runs over all heads, it is one: every rank then computes all heads. */
+static inline uint32_t plan_attention_ranks(const plan_grouped *grouped, const plan_limits *limits) {
+  if (!plan_is_grouped(grouped)) return limits->ranks;
+  return grouped->qk_norm != QK_NORM_ROW && grouped->kv_heads % limits->ranks == 0 ? limits->ranks : 1;
+}
+
+/* No tile of the attention reaches across a multiple of this many tokens. */
+static inline uint32_t plan_tile_edge(const plan_limits *limits) {
+  return limits->attn_tile_tokens > PAGE_TOKENS ? PROMPT_TILE_TOKENS : PAGE_TOKENS;
+}
+
 /* Heads of a rank. */
-static inline uint32_t plan_rank_heads(const plan_model *model, const plan_limits *limits) { return model->heads / limits->ranks; }
+static inline uint32_t plan_rank_heads(const plan_model *model, const plan_grouped *grouped, const plan_limits *limits) {
+  return model->heads / plan_attention_ranks(grouped, limits);
+}
 
 #endif

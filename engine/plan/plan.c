@@ -127,13 +127,13 @@ static status check_range(const char *what, uint64_t value, uint64_t least, uint
   return OK;
 }
 
-static status check_model(const plan_model *m) {
+static status check_model(const plan_model *m, bool is_grouped) {
   TRY(check_range("layers", m->layers, 1, LAYERS_MAX));
   TRY(check_range("hidden", m->hidden, 1, HIDDEN_MAX));
   TRY(check_range("vocab", m->vocab, 1, VOCAB_MAX));
   TRY(check_range("heads", m->heads, 1, HEADS_MAX));
-  TRY(check_range("kv_lora_rank", m->kv_lora_rank, 1, KV_LORA_RANK_MAX));
-  TRY(check_range("rope_dim", m->rope_dim, 2, ROPE_DIM_MAX));
+  TRY(check_range("kv_lora_rank", m->kv_lora_rank, !is_grouped, is_grouped ? 0 : KV_LORA_RANK_MAX));
+  TRY(check_range("rope_dim", m->rope_dim, 2, is_grouped ? HEAD_DIM_MAX : ROPE_DIM_MAX));
   TRY(check_range("rope_dim % 2", m->rope_dim % 2, 0, 0));
   TRY(check_range("experts", m->experts, 0, EXPERTS_MAX));
   TRY(check_range("top_k", m->top_k, 0, TOP_K_EXPERTS_MAX));
@@ -148,6 +148,28 @@ static status check_model(const plan_model *m) {
   if (!isfinite(m->q_scale_beta) || !isfinite(m->q_scale_length) || (m->q_scale_beta != 0 && !(m->q_scale_length >= 1)))
     return FAIL(ERR_FORMAT, "plan: the scale of the query by position has no length");
   return OK;
+}
+
+/* With latent attention, all of it is zero. */
+static status check_grouped(const plan_header *h) {
+  const plan_grouped *g = &h->grouped;
+  const plan_model *m = &h->model;
+  const uint32_t most = plan_is_grouped(g) ? 1 : 0, kv_heads = most ? g->kv_heads : m->heads;
+  TRY(check_range("kv_heads", g->kv_heads, 0, m->heads));
+  TRY(check_range("heads % kv_heads", m->heads % kv_heads, 0, 0));
+  TRY(check_range("heads of a KV head", m->heads / kv_heads, 1, GROUP_HEADS_MAX));
+  TRY(check_range("qk_norm", g->qk_norm, QK_NORM_NONE, most * QK_NORM_ROW));
+  TRY(check_range("has_bias", g->has_bias, 0, most));
+  TRY(check_range("norms", g->norms, NORMS_BEFORE, most * NORMS_AROUND));
+  TRY(check_range("shared_gate", g->shared_gate, 0, most && m->shared_experts > 0));
+  TRY(check_range("pad of grouped", g->pad, 0, 0));
+  for (uint32_t i = 0; i < 64 * ARRAY_LEN(g->unrotated); i++)
+    if (most == 0 || i >= m->layers) TRY(check_range("unrotated", g->unrotated[i / 64] >> i % 64 & 1, 0, 0));
+  if (most == 0) return OK;
+  TRY(check_range("q_lora_rank of grouped heads", m->q_lora_rank, 0, 0));
+  TRY(check_range("nope_dim", m->nope_dim, 0, HEAD_DIM_MAX - m->rope_dim));
+  TRY(check_range("v_dim", m->v_dim, 1, HEAD_DIM_MAX));
+  return check_range("index_heads of grouped heads", h->quant.index_heads, 0, 0);
 }
 
 static status check_indexer(const plan_quant *q, uint32_t layers) {
@@ -206,7 +228,7 @@ static status check_limits(const plan_limits *l) {
   TRY(check_range("chunk_tokens", l->chunk_tokens, PAGE_TOKENS, LENGTH_MAX));
   TRY(check_range("chunk_tokens % 64", l->chunk_tokens % PAGE_TOKENS, 0, 0));
   TRY(check_range("group_chunks", l->group_chunks, 1, LENGTH_MAX));
-  TRY(check_range("attn_tile_tokens", l->attn_tile_tokens, 1, 64));
+  TRY(check_range("attn_tile_tokens", l->attn_tile_tokens, 1, PROMPT_TILE_TOKENS));
   TRY(check_range("parity", l->parity, PARITY_STRICT, PARITY_FAST_PREFILL));
   TRY(check_speculation(l));
   return check_range("expand_pages", l->expand_pages, l->parity == PARITY_FAST_PREFILL, LENGTH_MAX / PAGE_TOKENS);
@@ -237,6 +259,7 @@ static status check_io(const check *c) {
   const plan_limits *l = &c->header->limits;
   const plan_model *m = &c->header->model;
   const bool has_prompts = l->expand_pages > 0, has_mtp = plan_has_mtp(l);
+  const uint32_t heads = plan_rank_heads(m, &c->header->grouped, l);
   const struct { const char *name; uint64_t offset, bytes; uint32_t region; } parts[] = {
     {"step", io->step, STEP_PARTS * sizeof(step_in), REGION_STEP},
     {"token", io->token, 4ull * l->max_batch_tokens, REGION_STEP},
@@ -258,7 +281,7 @@ static status check_io(const check *c) {
     {"prompt_tiles", io->prompt_tiles, has_prompts ? sizeof(attn_tile) * (uint64_t)l->max_batch_tokens : 0, REGION_STEP},
     {"contexts", io->contexts, has_prompts ? sizeof(step_context) * (uint64_t)l->max_seqs : 0, REGION_STEP},
     {"index", io->index, plan_index_bytes(&c->header->quant, plan_kept_layers(m, l), l->kv_pages), REGION_KV},
-    {"meetings", io->meetings, plan_may_spread(m, &c->header->quant, l, plan_rank_heads(m, l)) ? 4ull * ATTN_MEETINGS : 0, REGION_STATE},
+    {"meetings", io->meetings, plan_may_spread(m, &c->header->quant, l, heads) ? 4ull * ATTN_MEETINGS : 0, REGION_STATE},
     {"ranks", io->ranks, l->ranks > 1 ? sizeof(exchange_ranks) : 0, REGION_STATE},
     {"exchange", io->exchange, l->ranks > 1 ? 4ull * EXCHANGE_STATE_WORDS : 0, REGION_STATE},
     {"rank_x", io->rank_x, l->ranks > 1 ? 8ull * l->max_batch_tokens : 0, REGION_RESULT},
@@ -419,7 +442,8 @@ status plan_view(const void *bytes, size_t byte_count, plan *view) {
   check c = {.bytes = bytes, .byte_count = byte_count, .header = bytes, .view = &result};
   TRY(check_header(&c));
   TRY(check_spans(&c));
-  TRY(check_model(&c.header->model));
+  TRY(check_model(&c.header->model, plan_is_grouped(&c.header->grouped)));
+  TRY(check_grouped(c.header));
   TRY(check_limits(&c.header->limits));
   TRY(check_quant(c.header));
   TRY(check_prediction(c.header));

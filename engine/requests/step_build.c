@@ -48,11 +48,11 @@ static void add_drafts(step_build *self, const sequence *s, uint32_t first) {
 
 /* === Tiles ================================================================================================================== */
 
-/* A tile ends where a page does. Within it a NaN in the KV row of one token may reach the rows before it, and the rest of a page of healthy
- * tokens may be shared with another request. */
+/* A tile ends where a page does, or where a pair of pages does of which each has warps of its own. Within a page a NaN in the KV row of one
+ * token may reach the rows before it, and the rest of a page of healthy tokens may be shared with another request. */
 static void add_tiles(step_build *self, const sequence *s, uint32_t count, uint32_t position, uint32_t most) {
   attn_tile all = {.row = self->tokens, .count = count, .seq = s->slot, .position = position};
-  self->tiles += exec_cut_tiles(self->in.tiles + self->tiles, all, most, PAGE_TOKENS);
+  self->tiles += exec_cut_tiles(self->in.tiles + self->tiles, all, most, plan_tile_edge(&self->header->limits));
   self->ordinary_rows += count;
 }
 

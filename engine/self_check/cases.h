@@ -21,7 +21,8 @@ typedef struct self_check_image {
 typedef struct self_check_probe {
   uint32_t seed;                   /* where its random numbers start */
   uint32_t form;                   /* the form that `build` builds   */
-  uint32_t kv_lora_rank, rope_dim; /* of the models that the probe is for, 0: all; for mla_prefill nope_dim and v_dim */
+  uint32_t kv_lora_rank, rope_dim; /* of the models that the probe is for, 0: all; for mla_prefill nope_dim and v_dim, for attn head_dim and
+                                      v_dim, for kv_rope the columns of the widest head, 0 */
   const char *name, *answer;
 } self_check_probe;
 
@@ -43,6 +44,7 @@ bool self_check_fp8_moe_gemm_gathers(uint32_t form);
 bool self_check_qkv_rope_absorbs(uint32_t form);
 bool self_check_mla_fold_lifts(uint32_t form);
 uint32_t self_check_mla_attn_kv_format(uint32_t form);
+uint32_t self_check_attn_kv_format(uint32_t form);
 bool self_check_mla_attn_lists(uint32_t form);
 bool self_check_mla_attn_one_chunk(uint32_t form);
 uint32_t self_check_index_score_heads(uint32_t form);

@@ -45,6 +45,10 @@ bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model)
   if (row.kernel == KERNEL_mla_prefill && row.kernel == kernel) /* its probes are for dimensions of heads: nope_dim, v_dim, and by the form
                                                                    rope_dim */
     return rank == model->nope_dim && rope == model->v_dim && (row.probe->form >= 4 ? 32 : 64) == model->rope_dim;
+  if (row.kernel == KERNEL_kv_rope && row.kernel == kernel) /* kernels are for heads of at most 128 columns, or of more */
+    return rank <= 128 || max_u32(model->nope_dim + model->rope_dim, model->v_dim) > 128;
+  if (row.kernel == KERNEL_attn && row.kernel == kernel) /* likewise: columns of a key and of a value */
+    return rank == model->nope_dim + model->rope_dim && rope == model->v_dim;
   bool fits = rank == 0 || (rank == model->kv_lora_rank && rope == model->rope_dim);
   return row.kernel == kernel && fits;
 }
@@ -59,6 +63,7 @@ bool self_check_is_for_form(uint32_t index, bool is_few) {
 
 bool self_check_is_for_rows(uint32_t index, uint32_t kv_format, bool lists, bool one_chunk) {
   const probe_row row = row_at(index);
+  if (row.kernel == KERNEL_attn) return self_check_attn_kv_format(row.probe->form) == kv_format;
   if (row.kernel != KERNEL_mla_attn) return true;
   if (one_chunk != self_check_mla_attn_one_chunk(row.probe->form)) return false;
   return self_check_mla_attn_kv_format(row.probe->form) == kv_format && self_check_mla_attn_lists(row.probe->form) == lists;

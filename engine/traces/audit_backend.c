@@ -194,7 +194,8 @@ double audit_backend_run(audit_backend *self, const audit_op *op, const audit_re
   self->count = count;
   for (uint32_t i = 0; i < count; i++) self->rows[i] = &request->rows[rows[i]];
   write_step(self, op->of_logits);
-  bool has_fold = self->plan->ops[op->op].kernel == KERNEL_mla_fold; /* the attention before it also writes rows, if it splits nothing */
+  const uint32_t kernel = self->plan->ops[op->op].kernel;
+  bool has_fold = kernel == KERNEL_mla_fold || kernel == KERNEL_attn_fold; /* attention also writes the rows, if it splits nothing */
   if (has_fold) poison_made(self, op);
   if (op->cut != AUDIT_NONE) seconds += run_op(self, op->cut, false);
   if (op->prior != AUDIT_NONE) {

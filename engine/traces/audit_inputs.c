@@ -143,7 +143,7 @@ static status describe_prior(const search *s, uint32_t op, uint32_t kernel, audi
   const plan *p = s->plan;
   out->prior = op_before(p, op, kernel);
   if (out->prior == AUDIT_NONE) return FAIL(ERR_FORMAT, "plan: nothing leaves what op %s reads", plan_string(p, p->ops[op].name));
-  if (kernel == KERNEL_mla_attn) out->cut = op_before(p, op, KERNEL_attn_cut);
+  if (kernel == KERNEL_mla_attn || kernel == KERNEL_attn) out->cut = op_before(p, op, KERNEL_attn_cut);
   TRY(find_inputs(s, out->prior, &out->prior_inputs));
   out->rows_max = min_u32(out->rows_max, p->ops[out->prior].rows_max);
   return OK;

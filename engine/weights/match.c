@@ -68,6 +68,7 @@ bool weights_match_is_narrowed(const plan_tensor *use, const safetensor *tensor)
 
 static bool has_shape(const safetensor *tensor, uint32_t rows, uint32_t cols) {
   if (tensor->rank == 2) return tensor->shape[0] == rows && tensor->shape[1] == cols;
+  if (tensor->rank == 1 && cols == 1) return tensor->shape[0] == rows; /* a vector of which a plan takes slices */
   return rows == 1 && (tensor->rank == 1 ? tensor->shape[0] == cols : tensor->rank == 0 && cols == 1);
 }
 

@@ -83,9 +83,20 @@ NUM u32 attn_last_place(attn_tile tile, u32 list_max) {
   return list_max > 0 && last >= list_max ? list_max - 1 : last;
 }
 
+/* Grouped-query attention: rows of a pass, (token, head) pairs of the heads that share a KV head, in token-major order; of all rows of a
+ * tile, which are at most two passes; and what a CTA has in `scratch`: the running result of a tile. */
+#define ATTN_GROUPED_ROWS 64u
+#define ATTN_GROUPED_TILE_ROWS (2u * ATTN_GROUPED_ROWS)
+NUM u32 attn_grouped_passes(u32 group, u32 tokens) { return (group * tokens + ATTN_GROUPED_ROWS - 1) / ATTN_GROUPED_ROWS; }
+NUM u32 attn_grouped_floats(u32 v_dim) { return ATTN_GROUPED_TILE_ROWS * (v_dim + 2); }
+
+/* Dynamic shared memory of attn_fold: for each warp three stages of 32 units, 32 columns and (m, l). */
+#define ATTN_FOLD_BYTES(threads) ((threads) / 32u * (3u * 32u * (32u + 2u) * 4u))
+
 NUM attn_extent attn_extent_of(const attn_cut_args *a, attn_tile tile) {
   const u32 last = attn_last_place(tile, a->list_max), tokens = attn_pass_tokens(a->heads);
-  const attn_extent e = {last / a->chunk_tokens + 1, last / PAGE_TOKENS + 1, tile.count, (tile.count + tokens - 1) / tokens};
+  const u32 passes = a->kv_heads ? attn_grouped_passes(a->heads / a->kv_heads, tile.count) : (tile.count + tokens - 1) / tokens;
+  const attn_extent e = {last / a->chunk_tokens + 1, last / PAGE_TOKENS + 1, tile.count, passes};
   return e;
 }
 
@@ -136,7 +147,8 @@ NUM void attn_sum_add(attn_sum *sum, const attn_cut_args *a, attn_extent e, u32 
  * mean, writing and reading partial results, and the fold. Pieces are dealt longest first, in alternating directions: if some workers get
  * two of the shorter ones, which are assumed to grow evenly, the one with the longest second piece has the shortest first piece. */
 NUM u64 attn_cut_cost(const attn_cut_args *a, attn_sum sum, u32 piece) {
-  const u32 groups = (a->heads + 63) / 64, workers = a->workers, full = sum.full * groups, rests = sum.rests * groups;
+  const u32 groups = a->kv_heads ? a->kv_heads : (a->heads + 63) / 64, workers = a->workers, full = sum.full * groups;
+  const u32 rests = sum.rests * groups;
   const u32 left = full % workers, free = workers - left, length = left ? piece * (a->chunk_tokens / PAGE_TOKENS) : 0;
   const u32 blocks = sum.blocks * groups, even = (left * length + sum.rest_blocks * groups + workers - 1) / workers;
   u32 most = left ? length : sum.rest_largest;

@@ -61,10 +61,23 @@ PTX_MULTIPLY(ptx_multiply, 256, PTX_D128, "0, 0", "%128", "%129", PTX_OUT64(0), 
                  ", 1, 1, 1, " across ";" : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));              \
   }
 PTX_MULTIPLY_HELD(ptx_multiply, 8, "%0, %1, %2, %3", "0", "%4, %5, %6, %7", "%8", PTX_OUT4(0))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 16, PTX_D8, "1", "%8, %9, %10, %11", "%12", PTX_OUT8(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 32, PTX_D16, "1", "%16, %17, %18, %19", "%20", PTX_OUT16(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 40, PTX_D20, "1", "%20, %21, %22, %23", "%24", PTX_OUT16(0), PTX_OUT4(16))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 48, PTX_D24, "1", "%24, %25, %26, %27", "%28", PTX_OUT16(0), PTX_OUT8(16))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 64, PTX_D32, "1", "%32, %33, %34, %35", "%36", PTX_OUT32(0))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 80, PTX_D40, "1", "%40, %41, %42, %43", "%44", PTX_OUT32(0), PTX_OUT8(32))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 96, PTX_D48, "1", "%48, %49, %50, %51", "%52", PTX_OUT32(0), PTX_OUT16(32))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 112, PTX_D56, "1", "%56, %57, %58, %59", "%60", PTX_OUT32(0), PTX_OUT16(32), PTX_OUT8(48))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 128, PTX_D64, "1", "%64, %65, %66, %67", "%68", PTX_OUT64(0))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 144, PTX_D72, "1", "%72, %73, %74, %75", "%76", PTX_OUT64(0), PTX_OUT8(64))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 160, PTX_D80, "1", "%80, %81, %82, %83", "%84", PTX_OUT64(0), PTX_OUT16(64))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 176, PTX_D88, "1", "%88, %89, %90, %91", "%92", PTX_OUT64(0), PTX_OUT16(64), PTX_OUT8(80))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 192, PTX_D96, "1", "%96, %97, %98, %99", "%100", PTX_OUT64(0), PTX_OUT32(64))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 208, PTX_D104, "1", "%104, %105, %106, %107", "%108", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT8(96))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 224, PTX_D112, "1", "%112, %113, %114, %115", "%116", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT16(96))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 240, PTX_D120, "1", "%120, %121, %122, %123", "%124", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT16(96),
+                  PTX_OUT8(112))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 256, PTX_D128, "1", "%128, %129, %130, %131", "%132", PTX_OUT64(0), PTX_OUT64(64))
 PTX_MULTIPLY(ptx_multiply_turned, 8, "%0, %1, %2, %3", "1, 0", "%4", "%5", PTX_OUT4(0))
 PTX_MULTIPLY(ptx_multiply_turned, 16, PTX_D8, "1, 0", "%8", "%9", PTX_OUT8(0))

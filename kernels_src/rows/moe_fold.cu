@@ -46,8 +46,9 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_fold(const __grid
     if (columns) ptx_grid_wait();
     if (columns && !is_row) return;
     const float4 delta = read4(a.delta + (u64)row * a.delta_stride, i, a.delta ? columns : 0u);
+    const f32 share = a.gate && columns ? num_sigmoid(a.gate[(u64)row * a.gate_stride]) : 1.0f; /* the product with 1 is exact */
     float4 sum = add_experts(a, pair_row, pair_weight, i, columns);
-    if (a.delta) sum = add4(sum, delta);
+    if (a.delta) sum = fma4(delta, share, sum);
     if (i < columns) *(float4 *)(a.y + (u64)row * a.y_stride + i) = sum;
     if (columns) return;
   }

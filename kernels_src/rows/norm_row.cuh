@@ -37,12 +37,12 @@ NUM void add_experts(const f32 *experts, u32 stride, u32 top_k, u32 pair_row, f3
   }
 }
 
-/* Of four columns each. */
+/* Of four columns each; without weights they are ones. */
 NUM void read_weights(const bf16 *weight, u32 dim, uint2 (&weights)[SPEC_HELD]) {
 #pragma unroll
   for (u32 e = 0; e < SPEC_HELD; e++) {
     const u32 i = (threadIdx.x + e * SPEC_THREADS) * 4u;
-    weights[e] = i < dim ? *(const uint2 *)(weight + i) : make_uint2(0u, 0u);
+    weights[e] = !weight ? make_uint2(0x3f803f80u, 0x3f803f80u) : i < dim ? *(const uint2 *)(weight + i) : make_uint2(0u, 0u);
   }
 }
 
@@ -61,7 +61,17 @@ NUM f32 norm_factor(const float4 *shared, f32 *partial, u32 dim, f32 eps) {
 
 NUM f32 normalised(f32 v, f32 r, u32 weight, f32 y_scale) { return num_mul(num_mul(num_mul(v, r), num_from_bf16((bf16)weight)), y_scale); }
 
-/* Stores the first `columns` of the row. */
+/* Stores the first `columns` of the row, without rounding to bf16 (R1.11) or with it. */
+NUM void write_normalised(f32 *y, u32 columns, const float4 (&v)[SPEC_HELD], f32 r, const uint2 (&weights)[SPEC_HELD], f32 y_scale) {
+#pragma unroll
+  for (u32 e = 0; e < SPEC_HELD; e++) {
+    const u32 i = (threadIdx.x + e * SPEC_THREADS) * 4u;
+    const uint2 w = weights[e];
+    if (i < columns)
+      *(float4 *)(y + i) = make_float4(normalised(v[e].x, r, w.x & 0xffffu, y_scale), normalised(v[e].y, r, w.x >> 16, y_scale),
+                                       normalised(v[e].z, r, w.y & 0xffffu, y_scale), normalised(v[e].w, r, w.y >> 16, y_scale));
+  }
+}
 NUM void write_normalised(bf16 *y, u32 columns, const float4 (&v)[SPEC_HELD], f32 r, const uint2 (&weights)[SPEC_HELD], f32 y_scale) {
 #pragma unroll
   for (u32 e = 0; e < SPEC_HELD; e++) {

@@ -1,8 +1,8 @@
 /* rmsnorm.cu - adds delta to the residual stream, stores it, and normalises the row. NUMERICS.md, `rmsnorm`.
  *
  * v = x + delta * delta_scale (or x), x_out = v if given (it may be x itself: an element is read and written by one thread),
- * y = bf16(v * r * w * y_scale). With experts, delta is the weighted sum of their rows, plus the row of delta. x, delta, x_out
- * [.][x_stride] fp32, experts [T * top_k][dim] fp32 in sorted order, weight [dim] bf16, y [rows][y_stride] bf16. Grid: rows.
+ * y = v * r * w * y_scale. With experts, delta is the weighted sum of their rows, plus the row of delta. x, delta, x_out [.][x_stride]
+ * fp32, experts [T * top_k][dim] fp32 in sorted order, weight [dim] bf16, y [rows][y_stride] bf16 or fp32. Grid: rows.
  * Small M: 512 threads, SPEC_HELD 1, 2 or 4 vectors of four columns in a thread's registers, the whole row together: dim at most 2048 times
  * as much, strides of whole vectors. The first 256 threads, one for each partial sum, add up squares from shared memory, zeros after the
  * end of the row. Large M: 256 threads, rmsnorm_many.cuh.
@@ -36,21 +36,23 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void rmsnorm(const __grid_
 #pragma unroll
     for (u32 e = 0; e < SPEC_HELD; e++) {
       const u32 i = (j + e * SPEC_THREADS) * 4u;
-      v[e] = read4(a.x + at, i, columns);
+      v[e] = read4(a.x + at, i, a.x ? columns : 0u);
       delta[e] = read4(a.delta + at, i, a.delta ? columns : 0u);
     }
+    const f32 share = a.gate && columns ? num_sigmoid(a.gate[source * a.gate_stride]) : 1.0f; /* the product with 1 is exact */
     if (a.experts) add_experts(a.experts, a.dim, a.top_k, pair_row, pair_weight, columns, sum);
 #pragma unroll
     for (u32 e = 0; e < SPEC_HELD; e++) {
       const u32 i = (j + e * SPEC_THREADS) * 4u;
-      if (a.experts) delta[e] = a.delta ? add4(sum[e], delta[e]) : sum[e];
+      if (a.experts) delta[e] = a.delta ? fma4(delta[e], share, sum[e]) : sum[e];
       if (a.experts || a.delta) v[e] = fma4(delta[e], a.delta_scale, v[e]);
       shared[j + e * SPEC_THREADS] = v[e];
       if (a.x_out && i < columns) *(float4 *)(a.x_out + at + i) = v[e];
     }
     __syncthreads();
-    const f32 r = norm_factor(shared, partial, a.dim, a.eps);
-    write_normalised(a.y + (u64)row * a.y_stride, columns, v, r, weights, a.y_scale);
+    const f32 factor = norm_factor(shared, partial, a.dim, a.eps), r = a.weight ? factor : 1.0f;
+    if (a.y_kind == Y_F32) write_normalised((f32 *)a.y + (u64)row * a.y_stride, columns, v, r, weights, a.y_scale);
+    else write_normalised((bf16 *)a.y + (u64)row * a.y_stride, columns, v, r, weights, a.y_scale);
     if (columns) return;
   }
 }

@@ -19,6 +19,7 @@ typedef struct row_source {
   u64 at;
   u32 pair_row;
   f32 pair_weight;
+  f32 share;  /* of the shared expert: 1 without a gate, whose product is exact */
   bool whole; /* four columns are aligned everywhere, and exist together */
 } row_source;
 
@@ -44,7 +45,7 @@ NUM void write_four(f32 *row, u32 i, u32 dim, bool whole, const four &v) {
 
 /* v of four columns from i on. */
 NUM four read_sum(const rmsnorm_args &a, const row_source &s, u32 i) {
-  four v = read_four(a.x + s.at, i, a.dim, s.whole), delta = {};
+  four v = read_four(a.x + s.at, i, a.x ? a.dim : 0u, s.whole), delta = {};
   if (a.delta) delta = read_four(a.delta + s.at, i, a.dim, s.whole);
   if (a.experts) {
     four sum = {};
@@ -56,18 +57,25 @@ NUM four read_sum(const rmsnorm_args &a, const row_source &s, u32 i) {
       for (u32 c = 0; c < 4u; c++) sum.c[c] = num_fma(w, y.c[c], sum.c[c]);
     }
 #pragma unroll
-    for (u32 c = 0; c < 4u; c++) delta.c[c] = a.delta ? num_add(sum.c[c], delta.c[c]) : sum.c[c];
+    for (u32 c = 0; c < 4u; c++) delta.c[c] = a.delta ? num_fma(delta.c[c], s.share, sum.c[c]) : sum.c[c];
   }
 #pragma unroll
   for (u32 c = 0; c < 4u; c++) v.c[c] = a.experts || a.delta ? num_fma(delta.c[c], a.delta_scale, v.c[c]) : v.c[c];
   return v;
 }
 
-NUM void write_normalised(const rmsnorm_args &a, bf16 *y, u32 i, f32 r, bool whole, const four &v) {
+NUM void write_normalised(const rmsnorm_args &a, u32 row, u32 i, f32 r, bool whole, const four &v) {
+  const u64 at = (u64)row * a.y_stride;
+  four number;
   bf16 out[4];
 #pragma unroll
-  for (u32 c = 0; c < 4u; c++)
-    out[c] = i + c < a.dim ? num_to_bf16(num_mul(num_mul(num_mul(v.c[c], r), num_from_bf16(a.weight[i + c])), a.y_scale)) : (bf16)0;
+  for (u32 c = 0; c < 4u; c++) {
+    const f32 w = a.weight && i + c < a.dim ? num_from_bf16(a.weight[i + c]) : 1.0f;
+    number.c[c] = num_mul(num_mul(num_mul(v.c[c], r), w), a.y_scale);
+    out[c] = num_to_bf16(number.c[c]);
+  }
+  if (a.y_kind == Y_F32) return write_four((f32 *)a.y + at, i, a.dim, whole, number);
+  bf16 *y = (bf16 *)a.y + at;
   if (whole && i < a.dim) *(uint2 *)(y + i) = make_uint2((u32)out[1] << 16 | out[0], (u32)out[3] << 16 | out[2]);
 #pragma unroll
   for (u32 c = 0; c < 4u; c++)
@@ -87,7 +95,8 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 5) void rmsnorm(const __gr
 
   const bool has_expert = a.experts && lane < a.top_k, whole = (a.dim | a.x_stride | a.y_stride) % 4u == 0;
   const u64 pair = source * a.top_k + lane;
-  const row_source s = {source * a.x_stride, has_expert ? a.pair_row[pair] : 0, has_expert ? a.topk_weight[pair] : 0.0f, whole};
+  const row_source s = {source * a.x_stride, has_expert ? a.pair_row[pair] : 0, has_expert ? a.topk_weight[pair] : 0.0f,
+                        a.gate ? num_sigmoid(a.gate[source * a.gate_stride]) : 1.0f, whole};
   four held[GROUPS];
   f32 p = 0.0f;
 #pragma unroll 1
@@ -107,15 +116,14 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 5) void rmsnorm(const __gr
     __syncthreads();
   }
   const f32 sum = reduce_tree_block(p, sums);
-  const f32 r = num_div(1.0f, num_sqrt(num_add(num_div(sum, (f32)a.dim), a.eps)));
+  const f32 r = a.weight ? num_div(1.0f, num_sqrt(num_add(num_div(sum, (f32)a.dim), a.eps))) : 1.0f;
 
-  bf16 *y = a.y + (u64)row * a.y_stride;
 #pragma unroll
-  for (u32 g = 0; g < GROUPS; g++) write_normalised(a, y, 4u * (j + g * SPEC_THREADS), r, whole, held[g]);
+  for (u32 g = 0; g < GROUPS; g++) write_normalised(a, row, 4u * (j + g * SPEC_THREADS), r, whole, held[g]);
 #pragma unroll 1
   for (u32 from = PIECE; from < a.dim; from += 4u * SPEC_THREADS) { /* by all threads: shuffles pass the experts' rows */
     const u32 i = from + 4u * j;
-    write_normalised(a, y, i, r, whole, a.x_out ? read_four(a.x_out + s.at, i, a.dim, whole) : read_sum(a, s, i));
+    write_normalised(a, row, i, r, whole, a.x_out ? read_four(a.x_out + s.at, i, a.dim, whole) : read_sum(a, s, i));
   }
 }
 

@@ -15,11 +15,12 @@ static void describe(writer *w, const void *args) {
 
 static status values(const reader *r, const void *args) {
   const attn_cut_args *a = args;
-  SAME(heads, r->m->heads / r->l->ranks);
+  SAME(heads, r->m->heads / ranks_of_heads(r));
   SAME(block_table_stride, r->l->pages_per_seq);
   SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);
   SAME(list_max, r->q->index_topk);
+  SAME(kv_heads, r->g->kv_heads / ranks_of_heads(r));
   TRY(in_range("workers of the attention", a->workers, 1, 65536));
   TRY(in_range("slots_max of attn_cut", a->slots_max, 1, SLOTS_MAX));
   uint32_t most = max_u32(max_u32(a->block_ns, a->stream_ns), max_u32(a->piece_ns, max_u32(a->slot_ns, a->split_ns)));

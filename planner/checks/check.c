@@ -109,7 +109,7 @@ static const char *text(const checker *c, uint32_t string) { return string < c->
 
 static status check_header(const checker *c) {
   uint8_t id[16];
-  emit_numerics_id(&c->h->model, &c->h->quant, &c->h->limits, id);
+  emit_numerics_id(&c->h->model, &c->h->quant, &c->h->grouped, &c->h->limits, id);
   if (memcmp(id, c->h->numerics_id, sizeof id) != 0) return FAIL(ERR_FORMAT, "check: the numerics id is not that of the constants");
   TRY(check_values_header(c->h));
   uint64_t end = 0;
@@ -290,12 +290,15 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
     case OP_attn_cut: /* blocks along x share the work of these */
     case OP_index_score:
     case OP_mla_prefill:
+    case OP_attn:
     case OP_mla_attn:
     case OP_mla_fold:
+    case OP_attn_fold:
     case OP_router:
     case OP_moe_sort: return (wanted_grid){1, 1, 1, false};
     case OP_qkv_rope: /* a token's heads are distributed over its blocks, or all work over any blocks */
       return (wanted_grid){((const qkv_rope_args *)args)->absorbs ? 1 : rows, 1, 1, true};
+    case OP_kv_rope: return (wanted_grid){rows, 1, 1, true}; /* a token's heads are distributed over its blocks */
     case OP_index_qk: return (wanted_grid){div_up(rows * (((const index_qk_args *)args)->heads + 1ull), INDEX_QK_ROWS), 1, 1, false};
     case OP_index_topk: return (wanted_grid){1, ROW_BLOCKS, 1, false}; /* clusters share the rows */
     case OP_moe_fold: return (wanted_grid){rows, div_up(((const moe_fold_args *)args)->columns, MOE_FOLD_COLUMNS), 1, false};
@@ -361,10 +364,22 @@ static status check_gather(const checker *c, const plan_op *op, const void *args
   return FAIL(ERR_FORMAT, "check: op %s: its kernel takes rows in sorted order, and gathers none", text(c, op->name));
 }
 
+/* An attn kernel reads rows of one format, and a chunk is a whole number of its stages. */
+static status check_grouped(const checker *c, const plan_op *op, const void *args) {
+  const attn_args *a = args;
+  const uint32_t pages = spec_of(c, &c->kernels[op->variant], "SPEC_PAGES");
+  if (spec_of(c, &c->kernels[op->variant], "SPEC_KV_FORMAT") != a->kv_format)
+    return FAIL(ERR_FORMAT, "check: op %s: its kernel reads KV rows of another format", text(c, op->name));
+  if (pages && a->chunk_tokens % (pages * PAGE_TOKENS) == 0) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: a chunk of %u tokens is no whole number of stages of %u pages", text(c, op->name), a->chunk_tokens,
+              pages);
+}
+
 /* An mla_attn kernel reads rows of one format, by top-k lists or of all tokens; two forms only read lists of one chunk. */
 static status check_cache(const checker *c, const plan_op *op, const void *args) {
   const mla_attn_args *a = args;
   const plan_kernel *k = &c->kernels[op->variant];
+  if (op->kernel == OP_attn) return check_grouped(c, op, args);
   if (op->kernel != OP_mla_attn) return OK;
   if (spec_of(c, k, "SPEC_TURNS") && !attn_takes_turns(a))
     return FAIL(ERR_FORMAT, "check: op %s: its kernel folds no chunks, and takes lists of 65 to 128 heads", text(c, op->name));
@@ -394,7 +409,9 @@ static status check_row(const checker *c, const plan_op *op, const void *args) {
 static status check_slots(checker *c, const plan_op *op, const void *args) {
   uint32_t slots = op->kernel == OP_attn_cut   ? ((const attn_cut_args *)args)->slots_max
                    : op->kernel == OP_mla_attn ? ((const mla_attn_args *)args)->slots_max
+                   : op->kernel == OP_attn     ? ((const attn_args *)args)->slots_max
                    : op->kernel == OP_mla_fold ? ((const mla_fold_args *)args)->slots_max
+                   : op->kernel == OP_attn_fold ? ((const attn_fold_args *)args)->slots_max
                                                : 0;
   if (slots == 0) return OK;
   if (op->kernel == OP_attn_cut) c->slots_max = slots;

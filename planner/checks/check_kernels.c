@@ -56,6 +56,19 @@ static uint64_t many_bytes(const kernels_plan *p, const plan_kernel *k) {
   return 1024 + stages * (depth ? depth : 1) * (n + rows) * 128 + multiplying * 8192 + 256 + (k->kernel == OP_moe_gemm ? of_experts : 0);
 }
 
+/* The same for grouped-query attention (kernels_src/attn/grouped/layout.cuh). */
+static uint64_t grouped_bytes(const kernels_plan *p, const plan_kernel *k) {
+  const plan_model *m = &p->header->model;
+  const uint64_t head = (uint64_t)m->nope_dim + m->rope_dim, v = m->v_dim, rows = spec_of(p, k, "SPEC_ROWS");
+  const uint64_t coded = spec_of(p, k, "SPEC_KV_FORMAT");
+  const uint64_t stages = spec_of(p, k, "SPEC_STAGES"), pages = spec_of(p, k, "SPEC_PAGES"), held = spec_of(p, k, "SPEC_HELD");
+  if (spec_of(p, k, "SPEC_HEAD_DIM") != head || spec_of(p, k, "SPEC_V_DIM") != v || (rows != 64 && rows != 128) || held > 1 ||
+      k->threads != (rows == 128 ? 384 : coded ? 256 : 160) || (coded && (coded != KV_FP8 || rows != 64)) || stages < 2 ||
+      stages > (rows == 128 ? 5 : 6) || pages < 1 || pages > (rows == 128 && v <= 128 ? 2 : 1) || spec_of(p, k, "SPEC_MAPS") != 1)
+    return 0;
+  return 1664 + 8192 * (rows / 64 * div_up(head, 64) + stages * pages * (div_up(head, 64) + div_up(v, 64))) + held * rows * 4 * (v + 2);
+}
+
 /* Checks the kernel's constants and the dynamic shared memory that follows from them. */
 static status check_build(const kernels_plan *p, const plan_kernel *k, uint32_t index) {
   uint64_t n = spec_of(p, k, "SPEC_TILE_N"), rows = spec_of(p, k, "SPEC_TILE_ROWS"), stages = spec_of(p, k, "SPEC_STAGES"), shared = 0;
@@ -84,6 +97,13 @@ static status check_build(const kernels_plan *p, const plan_kernel *k, uint32_t 
       return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
     shared = ATTN_SHARED_BYTES((uint32_t)of_pass);
   }
+  if (k->kernel == OP_kv_rope) {
+    const plan_model *m = &p->header->model;
+    const uint32_t held = spec_of(p, k, "SPEC_HELD"), columns = max_u32(m->nope_dim + m->rope_dim, m->v_dim);
+    if (held < 1 || held > 2 || columns > 128 * held || k->threads != 256)
+      return FAIL(ERR_FORMAT, "check: kernel %u holds no head of %u columns by %u threads", index, columns, k->threads);
+  }
+  if (k->kernel == OP_attn_fold) shared = ATTN_FOLD_BYTES(k->threads);
   if (k->kernel == OP_sample) shared = SAMPLE_PART_BYTES(p->header->model.vocab);
   if (k->kernel == OP_mla_prefill) {
     const plan_model *m = &p->header->model;
@@ -93,6 +113,7 @@ static status check_build(const kernels_plan *p, const plan_kernel *k, uint32_t 
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other rows than the model's", index);
     shared = 2048 + 2 * boxes * 8192 + stages * (v <= 128 ? 2 : 1) * (boxes + v / 64) * 8192;
   }
+  if (k->kernel == OP_attn) shared = grouped_bytes(p, k);
   if (k->kernel == OP_index_score) {
     uint64_t heads = spec_of(p, k, "SPEC_HEADS"), pages = spec_of(p, k, "SPEC_PAGES");
     bool is_ring = (pages == 1 || pages == 2) && (stages == 2 || stages == 4 || stages == 8) && stages * pages <= 8;

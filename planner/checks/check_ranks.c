@@ -13,10 +13,13 @@ static bool may_divide(uint32_t kernel) {
     case OP_fp8_moe_gemm:
     case OP_act_quant:
     case OP_qkv_rope:
+    case OP_attn:
     case OP_mla_attn:
     case OP_mla_fold:
     case OP_mla_expand:
     case OP_mla_prefill:
+    case OP_kv_rope:
+    case OP_attn_fold:
     case OP_moe_fold: return true;
     default: return false;
   }
@@ -131,14 +134,16 @@ static status check_op(walk *w, const plan_op *op) {
   return OK;
 }
 
-/* Every row of a divided tensor goes to exactly one rank. */
+/* No row of a divided tensor goes to two ranks. */
 static status check_tensor(const ranks_plan *p, uint32_t index) {
   const plan_tensor *t = &p->tensors[index];
   if (index > 0 && t[-1].offset >= t->offset)
     return FAIL(ERR_FORMAT, "check: tensor %s is not in the order of places", p->strings + t->name);
   const uint32_t ranks = p->header->limits.ranks;
   const uint64_t own = (uint64_t)t->batches * t->row_step;
-  if (t->rank_step == 0 || (ranks > 1 && t->rank_step == own && own * ranks == t->rows)) return OK;
+  const uint64_t end = (uint64_t)t->row0 + (t->batches - UINT64_C(1)) * t->row_step + t->row_count;
+  const bool is_inside = end <= t->rows && own * (ranks - 1) <= t->rows - end;
+  if (t->rank_step == 0 || (ranks > 1 && t->rank_step == own && is_inside)) return OK;
   return FAIL(ERR_FORMAT, "check: tensor %s: %u ranks with %llu of %u rows each, %u apart", p->strings + t->name, ranks,
               (unsigned long long)own, t->rows, t->rank_step);
 }

@@ -18,6 +18,35 @@ static status check_experts(const plan_model *m) {
   return OK;
 }
 
+static status check_grouped(const plan_header *h) {
+  const plan_model *m = &h->model;
+  const plan_grouped *g = &h->grouped;
+  const uint64_t columns = (uint64_t)m->nope_dim + m->rope_dim, high = g->unrotated[1], low = g->unrotated[0];
+  if (!plan_is_grouped(g)) {
+    TRY(in_range("kv_lora_rank", m->kv_lora_rank, 1, KV_LORA_RANK_MAX));
+    TRY(in_range("rope_dim", m->rope_dim, 2, ROPE_DIM_MAX));
+    return in_range("fields of grouped heads", g->qk_norm | g->has_bias | g->norms | g->shared_gate | g->pad | low | high, 0, 0);
+  }
+  TRY(in_range("kv_heads", g->kv_heads, 1, m->heads));
+  TRY(in_range("heads % kv_heads", m->heads % g->kv_heads, 0, 0));
+  TRY(in_range("heads / kv_heads", m->heads / g->kv_heads, 1, GROUP_HEADS_MAX));
+  TRY(in_range("kv_lora_rank + q_lora_rank", (uint64_t)m->kv_lora_rank + m->q_lora_rank, 0, 0));
+  TRY(in_range("nope_dim + rope_dim", columns, 64, HEAD_DIM_MAX));
+  TRY(in_range("(nope_dim + rope_dim) % 16", columns % 16, 0, 0));
+  TRY(in_range("rope_dim", m->rope_dim, 2, columns));
+  TRY(in_range("rope_dim % 2", m->rope_dim % 2, 0, 0));
+  TRY(in_range("v_dim", m->v_dim, columns, columns));
+  TRY(in_range("index_heads", h->quant.index_heads, 0, 0));
+  TRY(in_range("kv_format, fp8_ds_mla,", h->quant.kv_format == KV_FP8_DS_MLA, 0, 0));
+  TRY(in_range("qk_norm", g->qk_norm, 0, QK_NORM_ROW));
+  TRY(in_range("has_bias", g->has_bias, 0, 1));
+  TRY(in_range("norms", g->norms, 0, NORMS_AROUND));
+  TRY(in_range("shared_gate", g->shared_gate, 0, m->shared_experts > 0));
+  TRY(in_range("pad", g->pad, 0, 0));
+  for (uint32_t i = 0; i < 128; i++) TRY(in_range("unrotated", (i < 64 ? low : high) >> i % 64 & 1, 0, i < m->layers));
+  return OK;
+}
+
 static status check_quant(const plan_header *h) {
   const plan_quant *q = &h->quant;
   const bool is_sparse = q->index_heads != 0, is_e4m3 = q->weight_format != WEIGHTS_BF16, is_mixed = q->kv_format == KV_FP8_DS_MLA;
@@ -51,10 +80,9 @@ status check_values_header(const plan_header *h) {
   TRY(in_range("vocab", m->vocab, 1, VOCAB_MAX));
   TRY(in_range("heads", m->heads, 1, HEADS_MAX));
   TRY(in_range("ranks", l->ranks, 1, RANKS_MAX));
-  TRY(in_range("heads % ranks", m->heads % l->ranks, 0, 0));
+  if (h->grouped.kv_heads == 0) TRY(in_range("heads % ranks", m->heads % l->ranks, 0, 0)); /* else each rank may have all heads */
   TRY(in_range("transport", l->transport, TRANSPORT_PEER, l->ranks > 1 ? TRANSPORT_NCCL : TRANSPORT_PEER));
-  TRY(in_range("kv_lora_rank", m->kv_lora_rank, 1, KV_LORA_RANK_MAX));
-  TRY(in_range("rope_dim", m->rope_dim, 2, ROPE_DIM_MAX));
+  TRY(check_grouped(h));
   TRY(in_range("rope_half_split", m->rope_half_split, 0, 1));
   TRY(in_range("dense_layers", m->dense_layers, 0, m->layers));
   TRY(check_experts(m));
@@ -70,14 +98,16 @@ status check_values_header(const plan_header *h) {
   const bool has_narrow_rows = h->quant.kv_format != KV_BF16;
   TRY(in_range("expand_pages", l->expand_pages, l->parity, (l->parity || has_narrow_rows) * (LENGTH_MAX / PAGE_TOKENS)));
   if (l->parity == PARITY_FAST_PREFILL) TRY(in_range("nope_dim + rope_dim", (uint64_t)m->nope_dim + m->rope_dim, 64 + 2, 512 + 64));
-  /* A list is of one token; else 64 rows: tokens times heads. */
-  uint32_t tokens = h->quant.index_heads ? 1 : max_u32(1, 64 / (m->heads / l->ranks));
+  /* A list is of one token; else 64 rows: tokens times heads, or 128: tokens times the heads that share a KV head. */
+  const bool is_grouped = h->grouped.kv_heads != 0;
+  const uint32_t rows = is_grouped ? 128 : 64, heads = is_grouped ? m->heads / h->grouped.kv_heads : m->heads / l->ranks;
+  const uint32_t tokens = h->quant.index_heads ? 1 : max_u32(1, rows / heads);
   return in_range("attn_tile_tokens", l->attn_tile_tokens, 1, tokens);
 }
 
 status check_values_op(const plan_header *h, const plan_op *op, const void *args, const char *name) {
-  const reader r = {&h->model, &h->quant, &h->limits, name, op->rows_max, op->rows_kind == ROWS_LOGITS ? ROWS_LOGITS : ROWS_TOKENS,
-                    op->rows_kind == ROWS_PROMPT};
+  const reader r = {&h->model, &h->quant, &h->limits, &h->grouped, name, op->layer, op->rows_max,
+                    op->rows_kind == ROWS_LOGITS ? ROWS_LOGITS : ROWS_TOKENS, op->rows_kind == ROWS_PROMPT};
   const reading *of = reading_of(op->kernel);
   return of ? of->values(&r, args) : OK;
 }

@@ -8,6 +8,7 @@ static void describe(writer *w, const void *args) {
   table(w, FIELD(moe_fold, pair_row), false, TYPE_PAIR_ROW, t, a->top_k, a->top_k);
   table(w, FIELD(moe_fold, topk_weight), false, TYPE_F32, t, a->top_k, a->top_k);
   table(w, FIELD(moe_fold, delta), false, TYPE_F32, t, a->delta_stride, a->columns)->is_optional = 1;
+  table(w, FIELD(moe_fold, gate), false, TYPE_F32, t, a->gate_stride, 1)->is_optional = 1;
   table(w, FIELD(moe_fold, y), true, TYPE_F32, t, a->y_stride, a->columns);
 }
 
@@ -19,6 +20,7 @@ static status values(const reader *r, const void *args) {
   TRY(same(r, "columns % 4", a->columns % 4, 0));
   TRY(same(r, "delta_stride % 4", a->delta_stride % 4, 0));
   TRY(same(r, "y_stride % 4", a->y_stride % 4, 0));
+  TRY(same(r, "the presence of a gate", a->gate != NULL, r->g->shared_gate));
   return same(r, "the presence of a shared expert", a->delta != NULL, r->m->shared_experts != 0);
 }
 

@@ -24,11 +24,19 @@ typedef struct reader { /* the op being checked */
   const plan_model *m;
   const plan_quant *q;
   const plan_limits *l;
+  const plan_grouped *g;
   const char *name;
+  uint32_t layer;    /* UINT32_MAX: none                 */
   uint32_t rows_max; /* most rows that it runs for */
   uint32_t rows_kind; /* that its arguments must state */
   bool is_prompt; /* it handles prompt rows        */
 } reader;
+
+/* Ranks among which the heads of attention are divided: all, or one where KV heads are too few or a norm is over all heads. */
+static inline uint32_t ranks_of_heads(const reader *r) {
+  const bool is_whole = r->g->kv_heads > 0 && (r->g->kv_heads % r->l->ranks != 0 || r->g->qk_norm == QK_NORM_ROW);
+  return is_whole ? 1 : r->l->ranks;
+}
 
 typedef struct reading { /* args: the op's bytes; pointers that a fixup sets are not null */
   void (*describe)(writer *w, const void *args);

@@ -20,6 +20,7 @@
 #define CHUNKS_128 "chunk_tokens: 128\ngroup_chunks: 2\n"
 #define BF16 "kv-cache-dtype: bfloat16\n"
 const cuts_plans CUTS_64 = {LIMITS CHUNKS_64, OTHER_LIMITS CHUNKS_64}, CUTS_128 = {LIMITS CHUNKS_128, OTHER_LIMITS CHUNKS_128};
+const cuts_plans CUTS_GROUPED = {LIMITS "chunk_tokens: 64\n", OTHER_LIMITS "chunk_tokens: 64\n"};
 const cuts_plans CUTS_128_BF16 = {LIMITS CHUNKS_128 BF16, OTHER_LIMITS CHUNKS_128 BF16};
 
 e2e_requests cuts_requests;

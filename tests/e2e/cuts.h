@@ -10,6 +10,7 @@
  * in two; steps end inside them. */
 typedef struct cuts_plans { const char *plan, *other; } cuts_plans;
 extern const cuts_plans CUTS_64, CUTS_128, CUTS_128_BF16; /* the last one has KV rows of bf16 numbers */
+extern const cuts_plans CUTS_GROUPED; /* chunks of 64, which are not grouped, for grouped-query attention */
 
 extern e2e_requests cuts_requests;
 

@@ -116,7 +116,7 @@ void __wrap_cpu_rmsnorm(const rmsnorm_args *a, cpu_pool *pool) {
   if (!is_due(KERNEL_rmsnorm)) return;
   uint32_t row = a->rows_kind == ROWS_LOGITS ? plant.logit : plant.row;
   if (plant.out == OUT_FIRST) flip_word(a->x_out + (uint64_t)plant.row * a->x_stride + element_of(a->dim));
-  else flip_half(a->y + (uint64_t)row * a->y_stride + element_of(a->dim));
+  else flip_half((bf16 *)a->y + (uint64_t)row * a->y_stride + element_of(a->dim));
 }
 
 void __wrap_cpu_qkv_rope(const qkv_rope_args *a, cpu_pool *pool) {

@@ -19,14 +19,15 @@
 #ifdef __SANITIZE_ADDRESS__
 enum { COUNT = 10, MODELS_TRIED = 1 }; /* instrumented code is slow */
 #else
-enum { COUNT = 26, MODELS_TRIED = 4 };
+enum { COUNT = 26, MODELS_TRIED = 5 };
 #endif
 enum { PLANS = 4, VOCAB = 384, PROMPT_MAX = 90, TOKENS_MAX = 24, ROWS_MOST = 512, SLOTS = 8, LAYERS = 8 };
 
 static const char DEPLOY[] =
-  "max-num-seqs: 8\nmax-num-batched-tokens: 96\nmax-model-len: 128\nkv_pages: 24\nmax_logit_rows: 40\nchunk_tokens: 64\ngroup_chunks: 2\n";
+  "max-num-seqs: 8\nmax-num-batched-tokens: 96\nmax-model-len: 128\nkv_pages: 24\nmax_logit_rows: 40\nchunk_tokens: 64\n";
 static const char TIGHT[] =
-  "max-num-seqs: 5\nmax-num-batched-tokens: 33\nmax-model-len: 116\nkv_pages: 5\nmax_logit_rows: 9\nchunk_tokens: 64\ngroup_chunks: 2\n";
+  "max-num-seqs: 5\nmax-num-batched-tokens: 33\nmax-model-len: 116\nkv_pages: 5\nmax_logit_rows: 9\nchunk_tokens: 64\n";
+#define GROUPS "group_chunks: 2\n" /* of latent attention */
 #define MTP "speculative-config: {method: mtp, num-speculative-tokens: 3}\n" /* of random numbers: nearly always wrong */
 #define NGRAM "speculative-config: {method: ngram, num-speculative-tokens: 5, prompt-lookup-min: 2}\n"
 
@@ -190,10 +191,11 @@ static const struct {
   const char *config;
   const char *deploy; /* in addition */
   bool has_layer;     /* a prediction layer */
-} MODELS[] = {{"small-v3.json", "", true},
-              {"small-v32-fp8.json", "", true},
-              {"small-v2lite.json", "parity: fast-prefill\n", false},
-              {"small-glm4-moe-lite.json", "tensor-parallel-size: 2\n", true}};
+} MODELS[] = {{"small-v3.json", GROUPS, true},
+              {"small-v32-fp8.json", GROUPS, true},
+              {"small-v2lite.json", GROUPS "parity: fast-prefill\n", false},
+              {"small-glm4-moe-lite.json", GROUPS "tensor-parallel-size: 2\n", true},
+              {"small-qwen3.json", "tensor-parallel-size: 2\n", false}};
 
 static void begin(uint32_t number, char plans[PLANS][E2E_PATH_MAX]) {
   char deploy[1024];

@@ -11,9 +11,11 @@
 #include "e2e.h"
 #include "engine/base/base.h"
 
-#define LIMITS "max-num-seqs: 64\nmax-num-batched-tokens: 512\nmax-model-len: 1024\nkv_pages: 512\ngroup_chunks: 2\n" \
+#define LIMITS "max-num-seqs: 64\nmax-num-batched-tokens: 512\nmax-model-len: 1024\nkv_pages: 512\n" \
                "ladder: [1, 2, 4, 8, 16, 32, 64]\n"
-static const char CHUNKS_64[] = LIMITS "chunk_tokens: 64\n", CHUNKS_128[] = LIMITS "chunk_tokens: 128\n";
+#define GROUPS "group_chunks: 2\n" /* of latent attention */
+static const char CHUNKS_64[] = LIMITS GROUPS "chunk_tokens: 64\n", CHUNKS_128[] = LIMITS GROUPS "chunk_tokens: 128\n";
+static const char GROUPED_64[] = LIMITS "chunk_tokens: 64\n";
 
 typedef struct golden_case {
   const char *name;   /* <name>.receipt                                     */
@@ -35,6 +37,16 @@ static const golden_case SPARSE[] = {
   {"v3-fp8", "tests/oracle/small-v3-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64},
   {"glm52-fp8", "tests/oracle/small-glm52-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64},
   {"v32-heads-fp8", "tests/oracle/small-v32-heads-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_128}, /* a list is one chunk */
+};
+
+static const golden_case GROUPED[] = {
+  {"llama", "tests/oracle/small-llama.json", "tests/golden/random.jsonl", "16", GROUPED_64},
+  {"qwen2", "tests/oracle/small-qwen2.json", "tests/golden/random.jsonl", "16", GROUPED_64},
+  {"qwen3-moe", "tests/oracle/small-qwen3-moe.json", "tests/golden/random.jsonl", "16", GROUPED_64},
+  {"glm4-moe", "tests/oracle/small-glm4-moe.json", "tests/golden/random.jsonl", "16", GROUPED_64},
+  {"olmo2", "tests/oracle/small-olmo2.json", "tests/golden/random.jsonl", "16", GROUPED_64},
+  {"qwen3-fp8", "tests/oracle/small-qwen3-fp8.json", "tests/golden/random.jsonl", "16", GROUPED_64},
+  {"phi3", "tests/oracle/small-phi3.json", "tests/golden/random.jsonl", "16", GROUPED_64},
 };
 
 static const char *record_folder; /* null: compare */
@@ -136,6 +148,14 @@ static void v3_fp8(void **state) { (void)state, check(&SPARSE[2]); }
 static void glm52_fp8(void **state) { (void)state, check(&SPARSE[3]); }
 static void v32_heads_fp8(void **state) { (void)state, check(&SPARSE[4]); }
 
+static void llama(void **state) { (void)state, check(&GROUPED[0]); }
+static void qwen2(void **state) { (void)state, check(&GROUPED[1]); }
+static void qwen3_moe(void **state) { (void)state, check(&GROUPED[2]); }
+static void glm4_moe(void **state) { (void)state, check(&GROUPED[3]); }
+static void olmo2(void **state) { (void)state, check(&GROUPED[4]); }
+static void qwen3_fp8(void **state) { (void)state, check(&GROUPED[5]); }
+static void phi3(void **state) { (void)state, check(&GROUPED[6]); }
+
 /* Control: the same requests give the same receipt twice, a changed weight or seed another one. */
 static void control(void **state) {
   (void)state;
@@ -165,7 +185,9 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(tiny), cmocka_unit_test(sampled), cmocka_unit_test(asked),
                                      cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(v32),
                                      cmocka_unit_test(v32_fp8), cmocka_unit_test(v3_fp8), cmocka_unit_test(glm52_fp8),
-                                     cmocka_unit_test(v32_heads_fp8), cmocka_unit_test(control)};
+                                     cmocka_unit_test(v32_heads_fp8), cmocka_unit_test(llama), cmocka_unit_test(qwen2),
+                                     cmocka_unit_test(qwen3_moe), cmocka_unit_test(glm4_moe), cmocka_unit_test(olmo2),
+                                     cmocka_unit_test(qwen3_fp8), cmocka_unit_test(phi3), cmocka_unit_test(control)};
   e2e_begin(argc, argv);
   for (int i = 1; i + 1 < argc; i++)
     if (strcmp(argv[i], "--record") == 0) record_folder = argv[i + 1];

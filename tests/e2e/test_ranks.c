@@ -16,7 +16,8 @@
 #include "engine/ops/kernels.h"
 #include "kernels_src/num.h"
 
-#define LIMITS "max-num-seqs: 8\nmax-model-len: 192\nkv_pages: 40\ngroup_chunks: 2\nladder: [1, 2, 8]\n"
+#define LIMITS "max-num-seqs: 8\nmax-model-len: 192\nkv_pages: 40\nladder: [1, 2, 8]\n"
+#define G "group_chunks: 2\n" /* of latent attention */
 #ifdef __SANITIZE_ADDRESS__
 #define REQUESTS 3u /* instrumented code is slow */
 #else
@@ -35,23 +36,38 @@ typedef struct structure {
 
 #define HEADS(n) "\"num_attention_heads\": " #n ", \"num_key_value_heads\": " #n
 static const structure V3 = {"small-v3.json",
-  "{" HEADS(48) ", \"hidden_size\": 384, \"intermediate_size\": 768, \"moe_intermediate_size\": 192}", "", 64, 48, {2, 3, 4, 8, 16, 0}};
-static const structure V3_TRACED = {"small-v3.json", "{" HEADS(6) ", \"hidden_size\": 192}", "", 64, 48, {2, 3, 6, 0}};
-static const structure V3_MANY = {"small-v3.json", "{" HEADS(6) ", \"hidden_size\": 192}", "", 64, 160, {2, 3, 0}};
-static const structure DENSE_MANY = {"small-youtu.json", "{" HEADS(4) "}", "", 64, 160, {4, 0}};
-static const structure V2LITE = {"small-v2lite.json", "{" HEADS(12) ", \"hidden_size\": 192}", "", 64, 48, {2, 3, 4, 12, 0}};
-static const structure FAST = {"small-v2lite.json", "{" HEADS(12) "}", "parity: fast-prefill\nexpand-tokens: 64\n", 64, 48, {2, 3, 4, 0}};
-static const structure DENSE = {"small-youtu.json", "{" HEADS(4) "}", "", 64, 48, {2, 4, 0}};
-static const structure TIED = {"small-minicpm3.json", "{" HEADS(4) ", \"tie_word_embeddings\": true}", "", 64, 48, {2, 4, 0}};
-static const structure GLM = {"small-glm4-moe-lite.json", "{}", "", 64, 48, {2, 0}};
-static const structure MISTRAL = {"small-mistral4.json", "{}", "", 64, 48, {2, 0}};
-static const structure LISTS = {"small-v32.json", "{}", "", 64, 48, {2, 4, 0}};
-static const structure LISTS_FP8 = {"small-v32-fp8.json", "{\"hidden_size\": 512, \"moe_intermediate_size\": 512}", "", 64, 48, {2, 4, 0}};
-static const structure ONE_CHUNK = {"small-v32-heads-fp8.json", "{}", "", 128, 48, {2, 3, 8, 0}};
-static const structure SHARED_LISTS = {"small-glm52-fp8.json", "{\"moe_intermediate_size\": 512}", "", 64, 48, {2, 0}};
+  "{" HEADS(48) ", \"hidden_size\": 384, \"intermediate_size\": 768, \"moe_intermediate_size\": 192}", G, 64, 48, {2, 3, 4, 8, 16, 0}};
+static const structure V3_TRACED = {"small-v3.json", "{" HEADS(6) ", \"hidden_size\": 192}", G, 64, 48, {2, 3, 6, 0}};
+static const structure V3_MANY = {"small-v3.json", "{" HEADS(6) ", \"hidden_size\": 192}", G, 64, 160, {2, 3, 0}};
+static const structure DENSE_MANY = {"small-youtu.json", "{" HEADS(4) "}", G, 64, 160, {4, 0}};
+static const structure V2LITE = {"small-v2lite.json", "{" HEADS(12) ", \"hidden_size\": 192}", G, 64, 48, {2, 3, 4, 12, 0}};
+static const structure FAST = {"small-v2lite.json", "{" HEADS(12) "}", G "parity: fast-prefill\nexpand-tokens: 64\n", 64, 48, {2, 3, 4, 0}};
+static const structure DENSE = {"small-youtu.json", "{" HEADS(4) "}", G, 64, 48, {2, 4, 0}};
+static const structure TIED = {"small-minicpm3.json", "{" HEADS(4) ", \"tie_word_embeddings\": true}", G, 64, 48, {2, 4, 0}};
+static const structure GLM = {"small-glm4-moe-lite.json", "{}", G, 64, 48, {2, 0}};
+static const structure MISTRAL = {"small-mistral4.json", "{}", G, 64, 48, {2, 0}};
+static const structure LISTS = {"small-v32.json", "{}", G, 64, 48, {2, 4, 0}};
+static const structure LISTS_FP8 = {"small-v32-fp8.json", "{\"hidden_size\": 512, \"moe_intermediate_size\": 512}", G, 64, 48, {2, 4, 0}};
+static const structure ONE_CHUNK = {"small-v32-heads-fp8.json", "{}", G, 128, 48, {2, 3, 8, 0}};
+static const structure SHARED_LISTS = {"small-glm52-fp8.json", "{\"moe_intermediate_size\": 512}", G, 64, 48, {2, 0}};
 static const structure FP8 = {"small-v3-fp8.json",
-  "{" HEADS(4) ", \"hidden_size\": 512, \"intermediate_size\": 1024, \"moe_intermediate_size\": 512}", "", 64, 48, {2, 4, 0}};
-static const structure FP8_CACHE = {"small-v3-fp8.json", "{}", "kv-cache-dtype: fp8_ds_mla\nexpand-tokens: 192\n", 64, 48, {2, 0}};
+  "{" HEADS(4) ", \"hidden_size\": 512, \"intermediate_size\": 1024, \"moe_intermediate_size\": 512}", G, 64, 48, {2, 4, 0}};
+static const structure FP8_CACHE = {"small-v3-fp8.json", "{}", G "kv-cache-dtype: fp8_ds_mla\nexpand-tokens: 192\n", 64, 48, {2, 0}};
+
+/* Grouped-query attention. Heads that cannot be divided all ranks compute. */
+#define GROUPED(heads, kv_heads) "\"num_attention_heads\": " #heads ", \"num_key_value_heads\": " #kv_heads ", \"hidden_size\": 384"
+static const structure LLAMA = {"small-llama.json", "{" GROUPED(12, 6) ", \"intermediate_size\": 768}", "", 64, 48, {2, 3, 4, 6, 8, 0}};
+static const structure LLAMA_MANY = {"small-llama.json", "{" GROUPED(8, 4) "}", "", 64, 160, {2, 4, 0}};
+static const structure QWEN2 = {"small-qwen2.json", "{" GROUPED(6, 2) "}", "", 64, 48, {2, 3, 0}};
+static const structure QWEN3_MOE = {"small-qwen3-moe.json", "{" GROUPED(8, 4) "}", "", 64, 48, {2, 4, 16, 0}};
+static const structure QWEN2_MOE = {"small-qwen2-moe.json", "{" GROUPED(6, 6) "}", "", 64, 48, {2, 3, 0}};
+static const structure GLM4 = {"small-glm4.json", "{" GROUPED(8, 2) "}", "", 64, 48, {2, 3, 0}};
+static const structure GLM4_MOE = {"small-glm4-moe.json", "{" GROUPED(10, 2) "}", "", 64, 48, {2, 0}};
+static const structure OLMO2 = {"small-olmo2.json", "{" GROUPED(6, 6) "}", "", 64, 48, {2, 3, 0}};
+static const structure PHI3 = {"small-phi3.json", "{\"hidden_size\": 384, \"num_attention_heads\": 4, \"num_key_value_heads\": 2}", "", 64,
+                               48, {2, 0}};
+static const structure QWEN3_FP8 = {"small-qwen3-fp8.json", "{}", "", 64, 48, {2, 3, 0}};
+static const structure SMOLLM3 = {"small-smollm3.json", "{" GROUPED(6, 3) "}", "", 64, 48, {3, 0}};
 
 static e2e_requests requests;
 
@@ -153,6 +169,17 @@ CASE(lists_of_one_chunk, ONE_CHUNK, false)
 CASE(shared_lists, SHARED_LISTS, true)
 CASE(fp8, FP8, true)
 CASE(fp8_cache, FP8_CACHE, true)
+CASE(llama, LLAMA, true)
+CASE(llama_many_rows, LLAMA_MANY, true)
+CASE(qwen2, QWEN2, true)
+CASE(qwen3_moe, QWEN3_MOE, true)
+CASE(qwen2_moe, QWEN2_MOE, true)
+CASE(glm4, GLM4, true)
+CASE(glm4_moe, GLM4_MOE, true)
+CASE(olmo2, OLMO2, true)
+CASE(phi3, PHI3, true)
+CASE(smollm3, SMOLLM3, true)
+CASE(qwen3_fp8, QWEN3_FP8, true)
 
 /* The plan that has no rank_norm and other buffers; the CPU runs it without NCCL. */
 static void the_transport_changes_nothing(void **state) {
@@ -322,6 +349,9 @@ int main(int argc, char **argv) {
     cmocka_unit_test(fast_prefill_traced), cmocka_unit_test(dense), cmocka_unit_test(tied_head), cmocka_unit_test(glm),
     cmocka_unit_test(mistral), cmocka_unit_test(lists), cmocka_unit_test(lists_fp8), cmocka_unit_test(lists_of_one_chunk),
     cmocka_unit_test(shared_lists), cmocka_unit_test(fp8), cmocka_unit_test(fp8_cache),
+    cmocka_unit_test(llama), cmocka_unit_test(llama_many_rows), cmocka_unit_test(qwen2), cmocka_unit_test(qwen3_moe),
+    cmocka_unit_test(qwen2_moe), cmocka_unit_test(glm4), cmocka_unit_test(glm4_moe), cmocka_unit_test(olmo2), cmocka_unit_test(phi3),
+    cmocka_unit_test(smollm3), cmocka_unit_test(qwen3_fp8),
     cmocka_unit_test(the_transport_changes_nothing),
     cmocka_unit_test(a_wrong_exchange_is_found_at_the_start), cmocka_unit_test(a_rank_with_other_bits_is_found),
     cmocka_unit_test(one_bit_of_a_link_is_found),

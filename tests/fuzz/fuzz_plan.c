@@ -34,7 +34,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t room, unsigne
   bytes = LLVMFuzzerMutate(data, made ? made : bytes, room);
   if (bytes < sizeof(plan_header) || seed % 4 == 0) return bytes;
   plan_header *h = (plan_header *)(void *)data;
-  if (seed % 2) emit_numerics_id(&h->model, &h->quant, &h->limits, h->numerics_id);
+  if (seed % 2) emit_numerics_id(&h->model, &h->quant, &h->grouped, &h->limits, h->numerics_id);
   plan_walk_seal(data, bytes);
   return bytes;
 }

@@ -7,7 +7,7 @@ enum { STRIDE = 48, CHUNK = 128, BLOCKS = CHUNK / 64, PADDING = 3 };
 
 /* Tiles of 1 to `count` tokens with up to `pages` pages; piece: its chunks, which the estimates make the cheapest choice. */
 typedef struct cut_shape {
-  u32 tiles, count, pages, group_chunks, piece;
+  u32 tiles, count, pages, group_chunks, piece, kv_heads; /* kv_heads 0: latent attention */
 } cut_shape;
 
 /* The choice of attn_cut.h, as the head of that file defines it. */
@@ -99,14 +99,18 @@ static u32 check_tile(const attn_cut_args *a, const attn_tile *tile, u32 slot, u
   return units * tile->count;
 }
 
-/* Pieces of full length, of which a tile's last one may lack blocks of its last chunk; then the others, longest first: with 16 heads each
- * token of a tile reads the piece again. */
+/* How often the rows of a tile read a piece: each token of latent attention with 16 heads; 64 (token, head) rows of a KV head. */
+static u32 passes_of(const attn_cut_args *a, const attn_piece *p) {
+  return a->kv_heads ? (16 / a->kv_heads * p->tile.count + 63) / 64 : p->tile.count;
+}
+
+/* Pieces of full length, of which a tile's last one may lack blocks of its last chunk; then the others, longest first. */
 static void check_order(const attn_cut_args *a) {
   u32 full = 0;
   const attn_piece *p = a->pieces;
   for (; full < a->counts->pieces && (blocks_of(&p[full]) + BLOCKS - 1) / BLOCKS == a->counts->piece_chunks; full++) {}
   for (u32 i = full + 1; i < a->counts->pieces; i++)
-    assert_true(blocks_of(&p[i]) * p[i].tile.count <= blocks_of(&p[i - 1]) * p[i - 1].tile.count);
+    assert_true(blocks_of(&p[i]) * passes_of(a, &p[i]) <= blocks_of(&p[i - 1]) * passes_of(a, &p[i - 1]));
 }
 
 static void cut_case(kernel_test *test, const cut_shape *s) {
@@ -118,7 +122,7 @@ static void cut_case(kernel_test *test, const cut_shape *s) {
   u32 tokens = fill(&c, s, tiles, table), all = tokens + room;
   attn_cut_args args = {.step = kernel_test_step(test, tokens, 0, s->tiles), .tiles = tiles, .block_table = table, .heads = 16,
                         .block_table_stride = STRIDE, .chunk_tokens = CHUNK, .group_chunks = s->group_chunks,
-                        .slots_max = room};
+                        .slots_max = room, .kv_heads = s->kv_heads};
   args.counts = kernel_test_output(test, sizeof *args.counts);
   args.pieces = kernel_test_output(test, (all + PADDING) * sizeof *args.pieces);
   args.parts = kernel_test_output(test, (tokens + PADDING) * sizeof *args.parts);
@@ -144,14 +148,16 @@ static void cut_case(kernel_test *test, const cut_shape *s) {
 
 static void cut_cases(kernel_test *test) {
   static const cut_shape shapes[] = {
-      {1, 1, 48, 8, 1},   {1, 4, 20, 8, 2},  {5, 4, 48, 4, 1},   {16, 1, 48, 8, 4},          {33, 3, 48, 4, 2},
-      {64, 4, 30, 3, 3},  {64, 1, 48, 8, 8}, {200, 2, 40, 2, 4}, {512, 1, 48, 8, 16},        {64, 4, 40, 4, ATTN_WHOLE},
-      {90, 1, 48, 4, 12},
-      {7, 1, 1, 8, ATTN_WHOLE}, {600, 1, 24, 8, ATTN_WHOLE},
+      {1, 1, 48, 8, 1, 0},   {1, 4, 20, 8, 2, 0},  {5, 4, 48, 4, 1, 0},   {16, 1, 48, 8, 4, 0},          {33, 3, 48, 4, 2, 0},
+      {64, 4, 30, 3, 3, 0},  {64, 1, 48, 8, 8, 0}, {200, 2, 40, 2, 4, 0}, {512, 1, 48, 8, 16, 0},        {64, 4, 40, 4, ATTN_WHOLE, 0},
+      {90, 1, 48, 4, 12, 0},
+      {7, 1, 1, 8, ATTN_WHOLE, 0}, {600, 1, 24, 8, ATTN_WHOLE, 0},
+      /* grouped-query attention: a KV head for 4 heads, for one, for all; tiles of two passes */
+      {1, 1, 48, 1, 1, 4}, {5, 3, 48, 1, 2, 16}, {64, 8, 30, 1, 5, 1}, {24, 32, 40, 1, 8, 4}, {9, 8, 20, 1, ATTN_WHOLE, 1},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) cut_case(test, &shapes[i]);
 }
 
 int main(int argc, char **argv) {
-  return kernel_test_main(argc, argv, "attn_cut", "363694f8012385e33391944ed5c2f57d", cut_cases);
+  return kernel_test_main(argc, argv, "attn_cut", "ba45ac0f886ea4de0e4bfdff34356670", cut_cases);
 }

@@ -6,7 +6,7 @@
 
 typedef struct fold_shape {
   u32 rows, columns, top_k;
-  u32 delta;               /* with a shared expert        */
+  u32 delta, gate;         /* with a shared expert, with its gate: distance of its rows */
   u32 y_gap, delta_gap;    /* columns between rows        */
   f32 scale;               /* of the numbers              */
 } fold_shape;
@@ -24,10 +24,11 @@ static f32 sum_of(const moe_fold_args *a, size_t r, u32 i, double *exact, double
     *size += fabs((double)a->topk_weight[k] * (double)y);
   }
   if (!a->delta) return sum;
-  const f32 shared = a->delta[r * a->delta_stride + i];
-  *exact += (double)shared;
-  *size += fabs((double)shared);
-  return sum + shared;
+  const f32 shared = a->delta[r * a->delta_stride + i], share = a->gate ? 1 / (1 + num_exp(-a->gate[r * a->gate_stride])) : 1;
+  const double exact_share = a->gate ? 1 / (1 + exp(-(double)a->gate[r * a->gate_stride])) : 1;
+  *exact += (double)shared * exact_share;
+  *size += fabs((double)shared) * (a->gate ? 4 : 1); /* the sigmoid has an error of its own */
+  return a->gate ? fmaf(shared, share, sum) : sum + shared;
 }
 
 /* An op rmsnorm that adds the same experts to x = 0 leaves the same bits in x, but for the sign of a zero. */
@@ -37,8 +38,9 @@ static void check_norm(const moe_fold_args *a, cpu_pool *pool) {
   bf16 *weight = calloc(n, sizeof *weight), *y = calloc((size_t)rows * n, sizeof *y);
   for (u32 r = 0; r < rows && a->delta; r++) memcpy(delta + (size_t)r * n, a->delta + (size_t)r * a->delta_stride, n * sizeof *delta);
   cpu_rmsnorm(&(rmsnorm_args){.step = a->step, .x = x, .x_out = x, .delta = a->delta ? delta : NULL, .experts = a->experts,
-                              .pair_row = a->pair_row, .topk_weight = a->topk_weight, .weight = weight, .y = y, .dim = n, .x_stride = n,
-                              .y_stride = n, .eps = 1e-6f, .delta_scale = 1, .y_scale = 1, .top_k = a->top_k},
+                              .pair_row = a->pair_row, .topk_weight = a->topk_weight, .gate = a->gate, .gate_stride = a->gate_stride,
+                              .weight = weight, .y = y, .dim = n, .x_stride = n, .y_stride = n, .eps = 1e-6f, .delta_scale = 1,
+                              .y_scale = 1, .top_k = a->top_k},
               pool);
   for (u32 r = 0; r < rows; r++)
     for (u32 i = 0; i < n; i++) assert_true(num_bits(x[(size_t)r * n + i]) == num_bits(a->y[(size_t)r * a->y_stride + i] + 0.0f));
@@ -60,6 +62,11 @@ static void fold_case(kernel_test *test, const fold_shape *s) {
   kernel_test_floats(&c, experts, (size_t)pairs * s->columns, s->scale);
   kernel_test_floats(&c, weight, pairs, 1);
   if (s->delta) kernel_test_floats(&c, delta, (size_t)s->rows * a.delta_stride, s->scale);
+  if (s->gate) {
+    f32 *gate = kernel_test_input(test, (size_t)(s->rows + PADDING) * s->gate * 4);
+    for (u32 r = 0; r < s->rows; r++) gate[r * s->gate] = cases_uniform(&c, 6); /* the other columns stay poison */
+    a.gate = gate, a.gate_stride = s->gate;
+  }
   for (u32 p = 0; p < pairs; p++) pair_row[p] = (p * 7 + 3) % pairs;
   for (u32 r = 0; r < s->rows + PADDING; r++)
     kernel_test_keep(test, y + (size_t)r * a.y_stride + (r < s->rows ? s->columns : 0), (r < s->rows ? s->y_gap : a.y_stride) * 4);
@@ -94,10 +101,12 @@ static void fold_cases(kernel_test *test) {
       {.rows = 133, .columns = 40, .top_k = 8, .delta = 1, .y_gap = 40, .scale = 1},
       {.rows = 200, .columns = 520, .top_k = 10, .delta = 1, .y_gap = 8, .delta_gap = 4, .scale = 1},
       {.rows = 150, .columns = 12, .top_k = 3, .y_gap = 4, .scale = 1},
+      {.rows = 3, .columns = 2048, .top_k = 4, .delta = 1, .gate = 61, .scale = 1},
+      {.rows = 140, .columns = 64, .top_k = 8, .delta = 1, .gate = 1, .scale = 1e3f},
   };
   if (cpu_pool_open(&norm_pool, 1) != OK) fail_msg("%s", fail_text());
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) fold_case(test, &shapes[i]);
   cpu_pool_close(norm_pool);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "moe_fold", "43763fb24ebe5559450104347ff54b8c", fold_cases); }
+int main(int argc, char **argv) { return kernel_test_main(argc, argv, "moe_fold", "058b81d01c3650fcf768d1280fcca2f5", fold_cases); }

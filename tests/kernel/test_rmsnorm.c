@@ -1,4 +1,5 @@
-/* test_rmsnorm.c - rmsnorm: with and without delta, x_out, row_index, scales; strides; against the text and binary64. */
+/* test_rmsnorm.c - rmsnorm: with and without delta, x_out, row_index, scales; strides; results in bf16 and in fp32; against the text and
+ * binary64. */
 #include "kernel_test.h"
 #include <stdlib.h>
 
@@ -11,16 +12,24 @@ typedef struct norm_shape {
   f32 scale;                      /* of the numbers; 0: one large number a row, fill_spiky  */
   f32 delta_scale, y_scale;
   u32 top_k;                      /* 0: without experts                                     */
+  u32 y_kind;
+  bool without_x, gated, without_norm;
 } norm_shape;
 
 /* The experts' rows of all tokens, in a mixed order. */
-static void take_experts(kernel_test *test, cases *c, rmsnorm_args *a, u32 tokens) {
+static void take_experts(kernel_test *test, cases *c, rmsnorm_args *a, u32 tokens, bool gated) {
   u32 pairs = tokens * a->top_k;
   f32 *experts = kernel_test_input(test, (size_t)pairs * a->dim * 4), *weight = kernel_test_input(test, (pairs + 3 * a->top_k) * 4);
   u32 *pair_row = kernel_test_input(test, (pairs + 3 * a->top_k) * 4);
   kernel_test_floats(c, experts, (size_t)pairs * a->dim, 5);
   kernel_test_floats(c, weight, pairs, 1);
   for (u32 p = 0; p < pairs; p++) pair_row[p] = (p * 7 + 3) % pairs;
+  if (gated) {
+    f32 *gate = kernel_test_input(test, ((size_t)tokens + 3) * 5 * 4);
+    for (u32 t = 0; t < tokens; t++) gate[t * 5] = cases_uniform(c, 6); /* the other columns stay poison */
+    a->gate = gate;
+    a->gate_stride = 5;
+  }
   a->experts = experts;
   a->topk_weight = weight;
   a->pair_row = pair_row;
@@ -32,6 +41,7 @@ static f32 delta_of(const rmsnorm_args *a, size_t token, u32 i) {
   if (!a->experts) return plus;
   for (size_t k = token * a->top_k; k < (token + 1) * a->top_k; k++)
     sum = fmaf(a->topk_weight[k], a->experts[(size_t)a->pair_row[k] * a->dim + i], sum);
+  if (a->gate) return fmaf(plus, 1 / (1 + num_exp(-a->gate[token * a->gate_stride])), sum);
   return a->delta ? sum + plus : sum;
 }
 
@@ -44,9 +54,12 @@ static void fill_spiky(cases *c, f32 *x, size_t count, u32 dim) {
 static u32 sources_of(const norm_shape *s) { return s->indexed ? s->rows * 2 + 3 : s->rows + 3; }
 
 /* Padding rows, and gaps between rows, must not change: neither in y nor in x, where it is updated in place. */
-static void keep_gaps(kernel_test *test, const norm_shape *s, const rmsnorm_args *a, bf16 *y, f32 *x) {
-  for (u32 i = 0; i < s->rows + 3; i++)
-    kernel_test_keep(test, y + (size_t)i * a->y_stride + (i < s->rows ? s->dim : 0), (i < s->rows ? s->y_gap : a->y_stride) * 2);
+static void keep_gaps(kernel_test *test, const norm_shape *s, const rmsnorm_args *a, f32 *x) {
+  const u32 size = s->y_kind == Y_F32 ? 4 : 2;
+  for (u32 i = 0; i < s->rows + 3; i++) {
+    const u32 gap = i < s->rows ? s->y_gap : a->y_stride;
+    kernel_test_keep(test, (u8 *)a->y + ((size_t)(i + 1) * a->y_stride - gap) * size, gap * size);
+  }
   for (u32 i = 0; i < sources_of(s) && s->in_place; i++) {
     bool live = !a->row_index && i < s->rows;
     for (u32 r = 0; r < s->rows && a->row_index; r++) live = live || a->row_index[r] == i;
@@ -76,17 +89,26 @@ static void check_row(const norm_shape *s, const rmsnorm_args *a, u32 r, f32 *be
   size_t token = a->row_index ? a->row_index[r] : r, source = token * a->x_stride;
   double sum = 0;
   for (u32 i = 0; i < s->dim; i++) {
+    if (s->without_x) before[source + i] = 0;
     if (a->delta || s->top_k) before[source + i] = fmaf(delta_of(a, token, i), a->delta_scale, before[source + i]);
     sum += (double)before[source + i] * (double)before[source + i];
   }
   double factor = 1 / sqrt(sum / s->dim + 1e-6);
   f32 exact = kernel_test_norm(before + source, s->dim, 1e-6f);
+  if (!a->weight) factor = 1, exact = 1; /* only rounded */
   for (u32 i = 0; i < s->dim; i++) {
-    f32 v = before[source + i], weight = num_from_bf16(a->weight[i]);
-    bf16 y = a->y[r * a->y_stride + i];
+    f32 v = before[source + i], weight = a->weight ? num_from_bf16(a->weight[i]) : 1;
+    const double want = (double)v * factor * (double)weight * (double)a->y_scale;
     if (s->in_place) assert_true(num_bits(a->x[source + i]) == num_bits(v));
+    if (s->y_kind == Y_F32) {
+      const f32 y = ((const f32 *)a->y)[r * a->y_stride + i];
+      assert_int_equal(num_bits(y), num_bits(v * exact * weight * a->y_scale));
+      kernel_test_near((double)y, want, 0x1p-20, 1e-30);
+      continue;
+    }
+    const bf16 y = ((const bf16 *)a->y)[r * a->y_stride + i];
     assert_int_equal(y, num_to_bf16(v * exact * weight * a->y_scale));
-    kernel_test_near((double)num_from_bf16(y), (double)v * factor * (double)weight * (double)a->y_scale, 0x1.02p-8, 1e-30);
+    kernel_test_near((double)num_from_bf16(y), want, 0x1.02p-8, 1e-30);
   }
 }
 
@@ -98,7 +120,8 @@ static void norm_case(kernel_test *test, const norm_shape *s) {
   step_in *step = kernel_test_step(test, s->kind ? s->rows * 2 + 3 : s->rows, s->kind ? s->rows : 0, 0);
   f32 *x = s->in_place ? kernel_test_output(test, x_count * 4) : kernel_test_input(test, x_count * 4);
   f32 *delta = s->delta ? kernel_test_input(test, x_count * 4) : NULL, *before = malloc(x_count * 4);
-  bf16 *weight = kernel_test_input(test, s->dim * sizeof *weight), *y = kernel_test_output(test, (size_t)padded * y_stride * 2);
+  bf16 *weight = kernel_test_input(test, s->dim * sizeof *weight);
+  void *y = kernel_test_output(test, (size_t)padded * y_stride * (s->y_kind == Y_F32 ? 4 : 2));
   u32 *row_index = s->indexed ? kernel_test_input(test, padded * 4) : NULL;
   kernel_test_floats(&c, x, x_count, s->scale);
   if (s->scale == 0) fill_spiky(&c, x, x_count, s->dim);
@@ -106,11 +129,13 @@ static void norm_case(kernel_test *test, const norm_shape *s) {
   if (delta) kernel_test_floats(&c, delta, x_count, s->scale);
   kernel_test_bf16s(&c, weight, s->dim, 2);
   for (u32 i = 0; i < s->rows && row_index; i++) row_index[i] = 2 * i + cases_below(&c, 2);
-  rmsnorm_args args = {.step = step, .row_index = row_index, .x = x, .delta = delta, .x_out = s->in_place ? x : NULL, .weight = weight,
-                       .y = y, .rows_kind = s->kind, .dim = s->dim, .x_stride = x_stride, .y_stride = y_stride, .eps = 1e-6f,
-                       .delta_scale = s->delta_scale, .y_scale = s->y_scale, .top_k = s->top_k};
-  keep_gaps(test, s, &args, y, x);
-  if (s->top_k) take_experts(test, &c, &args, s->indexed ? s->rows * 2 : s->rows);
+  rmsnorm_args args = {.step = step, .row_index = row_index, .x = s->without_x ? NULL : x, .delta = delta,
+                       .x_out = s->in_place ? x : NULL, .weight = s->without_norm ? NULL : weight,
+                       .y = y, .rows_kind = s->kind, .dim = s->dim, .x_stride = x_stride,
+                       .y_stride = y_stride, .eps = 1e-6f, .delta_scale = s->delta_scale, .y_scale = s->y_scale, .top_k = s->top_k,
+                       .y_kind = s->y_kind};
+  keep_gaps(test, s, &args, x);
+  if (s->top_k) take_experts(test, &c, &args, s->indexed ? s->rows * 2 : s->rows, s->gated);
   kernel_variant variants[FORMS];
   kernel_test_run(test, &args, variants, make_variants(s, variants));
   for (u32 r = 0; r < s->rows; r++) check_row(s, &args, r, before);
@@ -139,10 +164,22 @@ static void norm_cases(kernel_test *test) {
       {.rows = 33, .dim = 128, .x_gap = 4, .in_place = 1, .scale = 1, .delta_scale = 1, .y_scale = 1, .top_k = 2},
       {.rows = 3, .dim = 2048, .delta = 1, .indexed = 1, .kind = ROWS_LOGITS, .scale = 1, .delta_scale = 0.7f, .y_scale = 1, .top_k = 9},
       {.rows = 2, .dim = 600, .indexed = 1, .kind = ROWS_LOGITS, .scale = 1, .delta_scale = 1, .y_scale = 1, .top_k = 32},
+      {.rows = 3, .dim = 4096, .scale = 0, .delta_scale = 1, .y_scale = 1, .y_kind = Y_F32},
+      {.rows = 6, .dim = 600, .x_gap = 4, .y_gap = 12, .delta = 1, .in_place = 1, .scale = 1, .delta_scale = 1, .y_scale = 0.7f,
+       .y_kind = Y_F32},
+      {.rows = 2, .dim = 257, .x_gap = 3, .y_gap = 1, .scale = 8, .delta_scale = 1, .y_scale = 1, .y_kind = Y_F32},
+      {.rows = 3, .dim = 2048, .delta = 1, .scale = 1, .delta_scale = 1, .y_scale = 1, .top_k = 8, .y_kind = Y_F32, .without_x = true},
+      {.rows = 5, .dim = 3000, .scale = 1, .delta_scale = 1, .y_scale = 1, .top_k = 4, .y_kind = Y_F32, .without_x = true},
+      {.rows = 3, .dim = 2048, .delta = 1, .in_place = 1, .scale = 1, .delta_scale = 1, .y_scale = 1, .top_k = 4, .gated = true},
+      {.rows = 2, .dim = 1000, .x_gap = 3, .delta = 1, .indexed = 1, .kind = ROWS_LOGITS, .scale = 1, .delta_scale = 1, .y_scale = 1,
+       .top_k = 9, .gated = true},
+      {.rows = 3, .dim = 2048, .delta = 1, .in_place = 1, .scale = 8, .delta_scale = 1, .y_scale = 1, .without_norm = true},
+      {.rows = 2, .dim = 257, .x_gap = 3, .y_gap = 1, .delta = 1, .in_place = 1, .scale = 8, .delta_scale = 1, .y_scale = 1,
+       .without_norm = true},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) norm_case(test, &shapes[i]);
 }
 
 int main(int argc, char **argv) {
-  return kernel_test_main(argc, argv, "rmsnorm", "58394fdf6fefbaf452bd2f2d3b3ca600", norm_cases);
+  return kernel_test_main(argc, argv, "rmsnorm", "5d0b7bb2d1631ec9973156a411776947", norm_cases);
 }

@@ -8,7 +8,9 @@
 #define PAGE 64u
 
 const char *const draw_models[] = {"v3", "v2lite", "glm4-moe-lite", "minicpm3", "mistral4", "youtu", "v32", "v32-fp8", "glm52-fp8",
-                                   "v32-heads-fp8", NULL};
+                                   "llama", "qwen2", "qwen3-moe", "glm4", "olmo2", "v32-heads-fp8", NULL};
+#define FIRST_GROUPED 9u /* these have chunks that are not grouped */
+#define GROUPED_MODELS 5u
 #define PLAIN_MODELS 6u /* the first ones have the parity fast-prefill */
 
 uint32_t draw_model_count(int device) {
@@ -225,7 +227,7 @@ void draw_case(schedule_case *out, uint64_t seed, const draw_limits *limits) {
   out->vary = chance(&d, 85) ? between(&d, 1, 3) : 0;
   out->weights = 1 + out->vary % 2; /* few models and numerics, so that engines for requests alone can be reused */
   out->chunk = out->vary == 2 ? 128 : 64;
-  out->groups = out->vary == 3 ? 1 : 2;
+  out->groups = out->vary == 3 || model - FIRST_GROUPED < GROUPED_MODELS ? 1 : 2;
   out->fast = seed % 4 == 0 && model < PLAIN_MODELS;
   d.is_tight = chance(&d, 45);
   out->len = d.is_tight ? between(&d, 128, min_u32(limits->len, 256)) : limits->len - (chance(&d, 40) ? below(&d, limits->len / 2) : 0);

@@ -60,7 +60,7 @@ static void vary(json_t *config, uint64_t seed) {
   set(config, "num_hidden_layers", layers);
   set(config, "first_k_dense_replace", (json_int_t)(r >> 24) % layers);
   set(config, "num_attention_heads", head_count);
-  set(config, "num_key_value_heads", head_count);
+  set(config, "num_key_value_heads", json_object_get(config, "kv_lora_rank") ? head_count : head_count / (1 + (json_int_t)(r >> 44) % 2));
   if (!json_object_get(config, "index_topk")) set(config, "kv_lora_rank", 256); /* the format of their cache supports only 512 */
   set(config, "q_lora_rank", r >> 32 & 1 ? 64 : 128);
   set(config, "intermediate_size", inter[r >> 36 & 3]);

@@ -110,7 +110,7 @@ static int count_entries(void) {
 typedef struct variant {
   const char *kernel;
   uint32_t count;
-  jit_spec specs[7];
+  jit_spec specs[9];
 } variant;
 
 #define THREADS(n) {"SPEC_THREADS", n}
@@ -121,6 +121,7 @@ static const variant variants[] = {
     {"embed", 1, {THREADS(128)}},
     {"rmsnorm", 2, {THREADS(512), {"SPEC_HELD", 2}}},
     {"qkv_rope", 1, {THREADS(256)}},
+    {"kv_rope", 2, {THREADS(256), {"SPEC_HELD", 1}}},
     {"gemm", TILES(128, 256, 4)},
     {"gemm", TILES(128, 128, 6)},
     {"mla_attn", 6, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 64},
@@ -130,8 +131,13 @@ static const variant variants[] = {
     {"mla_attn", 5, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16}}},
     {"mla_attn", 7, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16},
                      {"SPEC_KV_FORMAT", 1}, {"SPEC_LISTS", 1}}},
+    {"attn", 8, {THREADS(384), {"SPEC_MAPS", 1}, {"SPEC_HEAD_DIM", 128}, {"SPEC_V_DIM", 128}, {"SPEC_ROWS", 128}, {"SPEC_STAGES", 2},
+                 {"SPEC_PAGES", 2}, {"SPEC_HELD", 1}}},
+    {"attn", 9, {THREADS(256), {"SPEC_MAPS", 1}, {"SPEC_HEAD_DIM", 128}, {"SPEC_V_DIM", 128}, {"SPEC_ROWS", 64}, {"SPEC_STAGES", 2},
+                 {"SPEC_PAGES", 1}, {"SPEC_HELD", 0}, {"SPEC_KV_FORMAT", 2}}},
     {"mla_expand", TILES(128, 256, 4)},
     {"mla_fold", 1, {THREADS(256)}},
+    {"attn_fold", 1, {THREADS(64)}},
     {"mla_prefill", 6, {THREADS(384), {"SPEC_NOPE_DIM", 128}, {"SPEC_ROPE_DIM", 64}, {"SPEC_V_DIM", 128}, {"SPEC_STAGES", 2},
                         {"SPEC_MAPS", 1}}},
     {"router", 1, {THREADS(128)}},

@@ -195,6 +195,43 @@ static void bad_act_scale(plan_header *h, uint8_t *b) { (void)b, h->quant.act_sc
 static void bad_kv_format(plan_header *h, uint8_t *b) { (void)b, h->quant.kv_format = 3; }
 static void bad_kv_scale(plan_header *h, uint8_t *b) { (void)b, h->quant.kv_format = KV_FP8, h->quant.kv_scale = SCALE_POW2; }
 static void bad_rank(plan_header *h, uint8_t *b) { (void)b, h->quant.kv_format = KV_FP8_DS_MLA, h->model.kv_lora_rank = 256; }
+/* Latent attention has no field of grouped-query attention. */
+static void bad_qk_norm(plan_header *h, uint8_t *b) { (void)b, h->grouped.qk_norm = QK_NORM_HEAD; }
+static void bad_bias(plan_header *h, uint8_t *b) { (void)b, h->grouped.has_bias = 1; }
+static void bad_norms(plan_header *h, uint8_t *b) { (void)b, h->grouped.norms = NORMS_AFTER; }
+static void bad_shared_gate(plan_header *h, uint8_t *b) { (void)b, h->grouped.shared_gate = 1; }
+static void bad_grouped_pad(plan_header *h, uint8_t *b) { (void)b, h->grouped.pad = 1; }
+static void bad_unrotated(plan_header *h, uint8_t *b) { (void)b, h->grouped.unrotated[0] = 2; }
+static void bad_latent(plan_header *h, uint8_t *b) { (void)b, h->model.kv_lora_rank = 0; }
+static void bad_rope_dim(plan_header *h, uint8_t *b) { (void)b, h->model.rope_dim = ROPE_DIM_MAX + 2; }
+/* The plan's header as of a model of 4 heads that share 2. */
+static void group(plan_header *h) {
+  h->model.kv_lora_rank = h->model.q_lora_rank = 0;
+  h->model.nope_dim = h->model.rope_dim = 64, h->model.v_dim = 128;
+  h->grouped = (plan_grouped){.kv_heads = 2, .qk_norm = QK_NORM_ROW, .has_bias = 1, .norms = NORMS_AROUND, .shared_gate = 1,
+                              .unrotated = {1ull << (h->model.layers - 1)}};
+}
+static void bad_kv_heads(plan_header *h, uint8_t *b) { (void)b, group(h), h->grouped.kv_heads = 3; }
+static void bad_more_kv_heads(plan_header *h, uint8_t *b) { (void)b, group(h), h->grouped.kv_heads = 8; }
+static void bad_group(plan_header *h, uint8_t *b) { (void)b, group(h), h->model.heads = 2 * GROUP_HEADS_MAX + 2; }
+static void bad_grouped_latent(plan_header *h, uint8_t *b) { (void)b, group(h), h->model.kv_lora_rank = 512; }
+static void bad_grouped_q_lora(plan_header *h, uint8_t *b) { (void)b, group(h), h->model.q_lora_rank = 128; }
+static void bad_grouped_rope(plan_header *h, uint8_t *b) { (void)b, group(h), h->model.rope_dim = HEAD_DIM_MAX + 2; }
+static void bad_grouped_nope(plan_header *h, uint8_t *b) { (void)b, group(h), h->model.nope_dim = 194; }
+static void bad_grouped_v(plan_header *h, uint8_t *b) { (void)b, group(h), h->model.v_dim = 272; }
+static void bad_grouped_norm(plan_header *h, uint8_t *b) { (void)b, group(h), h->grouped.qk_norm = 3; }
+static void bad_grouped_bias(plan_header *h, uint8_t *b) { (void)b, group(h), h->grouped.has_bias = 2; }
+static void bad_grouped_norms(plan_header *h, uint8_t *b) { (void)b, group(h), h->grouped.norms = 3; }
+static void bad_no_shared(plan_header *h, uint8_t *b) { (void)b, group(h), h->model.shared_experts = 0; }
+static void bad_unrotated_behind(plan_header *h, uint8_t *b) { (void)b, group(h), h->grouped.unrotated[0] <<= 1; }
+static void bad_unrotated_high(plan_header *h, uint8_t *b) { (void)b, group(h), h->grouped.unrotated[1] = 1; }
+static void bad_grouped_index(plan_header *h, uint8_t *b) {
+  (void)b, group(h), h->quant = (plan_quant){.index_heads = 64, .index_topk = 64};
+}
+static void bad_grouped_kv(plan_header *h, uint8_t *b) { (void)b, group(h), h->quant.kv_format = KV_FP8_DS_MLA; }
+static void bad_grouped_frequency(plan_header *h, uint8_t *b) {
+  (void)b, group(h), h->model.rope_dim = 128, memset(&h->model.inv_freq[63], 0xff, 4);
+}
 static void bad_parity(plan_header *h, uint8_t *b) {
   (void)b;
   h->quant.kv_format = KV_FP8, h->limits.parity = PARITY_FAST_PREFILL, h->limits.expand_pages = 1;
@@ -233,6 +270,14 @@ static void planted_faults(void **state) {
     {bad_shared_first, "index_shared"}, {bad_shared_behind, "index_shared"}, {bad_shared_high, "index_shared"},
     {bad_weight_format, "weight_format"},
     {bad_act_scale, "act_scale"}, {bad_kv_format, "kv_format"}, {bad_kv_scale, "kv_scale"}, {bad_rank, "kv_lora_rank of fp8"},
+    {bad_qk_norm, "qk_norm"}, {bad_bias, "has_bias"}, {bad_norms, "norms"}, {bad_shared_gate, "shared_gate"},
+    {bad_grouped_pad, "pad of grouped"}, {bad_unrotated, "unrotated"}, {bad_latent, "kv_lora_rank"}, {bad_rope_dim, "rope_dim"},
+    {bad_kv_heads, "heads % kv_heads"}, {bad_more_kv_heads, "kv_heads"}, {bad_group, "heads of a KV head"},
+    {bad_grouped_latent, "kv_lora_rank: expected 0 to 0"}, {bad_grouped_q_lora, "q_lora_rank of grouped"},
+    {bad_grouped_rope, "rope_dim"}, {bad_grouped_nope, "nope_dim"}, {bad_grouped_v, "v_dim"}, {bad_grouped_norm, "qk_norm"},
+    {bad_grouped_bias, "has_bias"}, {bad_grouped_norms, "norms"}, {bad_no_shared, "shared_gate"}, {bad_unrotated_behind, "unrotated"},
+    {bad_unrotated_high, "unrotated"}, {bad_grouped_index, "index_heads of grouped"}, {bad_grouped_kv, "kv_lora_rank of fp8"},
+    {bad_grouped_frequency, "inv_freq[63]"},
     {bad_parity, "kv_format of fast"}, {bad_dtype, "dtype 3"}, {bad_scale_name, "scales refers"}, {bad_scaled, "becomes bf16"},
     {bad_variant, "variant"}, {bad_args, "argument bytes"}, {bad_rows, "rows"},
     {bad_fixup, "pointer"}, {bad_target, "outside its region"}, {bad_missing, "missing"}, {bad_ladder, "ladder"},
@@ -255,6 +300,21 @@ static void planted_faults(void **state) {
   free(changed);
 }
 
+/* The fields of grouped heads, which the faults above start from, are accepted as they are. */
+static void grouped_heads_are_accepted(void **state) {
+  (void)state;
+  plan p;
+  void *copy;
+  uint8_t *changed = malloc(file_bytes);
+  assert_non_null(changed);
+  memcpy(changed, file, file_bytes);
+  group((plan_header *)(void *)changed);
+  sign(changed, file_bytes);
+  if (view_copy(changed, file_bytes, &p, &copy) != OK) fail_msg("%s", fail_text());
+  free(copy);
+  free(changed);
+}
+
 static void extents(void **state) {
   (void)state;
   const plan_dim fixed = {.constant = 3}, by_rows = {.constant = 2, .rows_mul = 6, .rows_div = 64};
@@ -270,7 +330,7 @@ static void extents(void **state) {
 /* Pointers come first in every argument struct; the counts follow from abi.h. */
 static void pointer_counts(void **state) {
   (void)state;
-  static const uint32_t expected[] = {9, 10, 14, 4, 14, 8, 8, 7, 6, 7, 3, 7, 6, 8, 6};
+  static const uint32_t expected[] = {9, 11, 14, 4, 14, 8, 8, 7, 6, 7, 3, 7, 6, 8, 6};
   for (uint32_t i = 0; i < ARRAY_LEN(expected); i++) assert_int_equal(plan_pointer_count(i), expected[i]);
 }
 
@@ -284,7 +344,8 @@ static void missing_file(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(every_cut), cmocka_unit_test(grown), cmocka_unit_test(flips),
-                                     cmocka_unit_test(signed_flips), cmocka_unit_test(planted_faults), cmocka_unit_test(extents),
+                                     cmocka_unit_test(signed_flips), cmocka_unit_test(planted_faults),
+                                     cmocka_unit_test(grouped_heads_are_accepted), cmocka_unit_test(extents),
                                      cmocka_unit_test(pointer_counts), cmocka_unit_test(missing_file)};
   return cmocka_run_group_tests(tests, make_plan, free_plan);
 }

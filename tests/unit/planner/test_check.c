@@ -166,7 +166,7 @@ static void the_side_is_waited_for_at_times(editable *e) { /* the last alternati
 
 static void set_quant(editable *e, plan_quant quant) { /* so that the id is not the reason */
   e->h->quant = quant;
-  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
+  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->grouped, &e->h->limits, e->h->numerics_id);
 }
 static void a_choice_has_no_indexer(editable *e) { set_quant(e, (plan_quant){.index_topk = 64}); }
 static void more_tokens_stay_than_may(editable *e) { set_quant(e, (plan_quant){.index_heads = 16, .index_topk = 4096}); }
@@ -182,6 +182,43 @@ static void bf16_has_scales(editable *e) { set_quant(e, (plan_quant){.act_scale 
 static void pages_have_no_format(editable *e) { set_quant(e, (plan_quant){.kv_format = 3}); }
 static void bf16_pages_have_scales(editable *e) { set_quant(e, (plan_quant){.kv_scale = SCALE_POW2}); }
 static void the_id_forgets_the_format(editable *e) { e->h->quant.kv_format = KV_FP8; }
+/* The header as of a model of 4 heads of 128 columns that share 2 pairs of keys and values. */
+static void set_grouped(editable *e, plan_grouped grouped, uint32_t columns) {
+  plan_model *m = &e->h->model;
+  if (grouped.kv_heads) m->kv_lora_rank = m->q_lora_rank = 0, m->rope_dim = 64, m->nope_dim = columns - 64, m->v_dim = columns;
+  e->h->grouped = grouped;
+  set_quant(e, e->h->quant);
+}
+static void a_latent_model_has_biases(editable *e) { set_grouped(e, (plan_grouped){.has_bias = 1}, 0); }
+static void a_latent_model_rotates_less(editable *e) { set_grouped(e, (plan_grouped){.unrotated = {0, 1}}, 0); }
+static void kv_heads_do_not_divide(editable *e) { set_grouped(e, (plan_grouped){.kv_heads = 3}, 128); }
+static void kv_heads_are_more(editable *e) { set_grouped(e, (plan_grouped){.kv_heads = 8}, 128); }
+static void heads_are_wide(editable *e) { set_grouped(e, (plan_grouped){.kv_heads = 2}, 272); }
+static void heads_are_uneven(editable *e) { set_grouped(e, (plan_grouped){.kv_heads = 2}, 120); }
+static void a_norm_is_unknown(editable *e) { set_grouped(e, (plan_grouped){.kv_heads = 2, .qk_norm = 3}, 128); }
+static void norms_are_unknown(editable *e) { set_grouped(e, (plan_grouped){.kv_heads = 2, .norms = 3}, 128); }
+static void biases_are_two(editable *e) { set_grouped(e, (plan_grouped){.kv_heads = 2, .has_bias = 2}, 128); }
+static void a_layer_behind_the_last_rotates_nothing(editable *e) {
+  set_grouped(e, (plan_grouped){.kv_heads = 2, .unrotated = {UINT64_C(1) << e->h->model.layers}}, 128);
+}
+static void values_are_narrower(editable *e) {
+  set_grouped(e, (plan_grouped){.kv_heads = 2}, 128);
+  e->h->model.v_dim = 64;
+  set_quant(e, e->h->quant);
+}
+static void a_gate_has_no_expert(editable *e) {
+  e->h->model.shared_experts = 0;
+  set_grouped(e, (plan_grouped){.kv_heads = 2, .shared_gate = 1}, 128);
+}
+static void grouped_heads_have_an_indexer(editable *e) {
+  set_grouped(e, (plan_grouped){.kv_heads = 2}, 128);
+  set_quant(e, (plan_quant){.index_heads = 16, .index_topk = 64});
+}
+static void grouped_heads_have_a_latent(editable *e) {
+  set_grouped(e, (plan_grouped){.kv_heads = 2}, 128);
+  e->h->model.kv_lora_rank = 512;
+  set_quant(e, e->h->quant);
+}
 static void a_scaled_tensor_is_no_bf16(editable *e) {
   plan_tensor *t = (plan_tensor *)(void *)((char *)e->h + e->h->tensors.offset);
   t->scale_name = t->name, t->dtype = DTYPE_E4M3;
@@ -245,6 +282,20 @@ static const struct {
     FAULT(bf16_has_scales, "act_scale"),
     FAULT(pages_have_no_format, "kv_format"),
     FAULT(bf16_pages_have_scales, "kv_scale"),
+    FAULT(a_latent_model_has_biases, "fields of grouped heads"),
+    FAULT(a_latent_model_rotates_less, "fields of grouped heads"),
+    FAULT(kv_heads_do_not_divide, "heads % kv_heads"),
+    FAULT(kv_heads_are_more, "kv_heads is 8"),
+    FAULT(heads_are_wide, "nope_dim + rope_dim is 272"),
+    FAULT(heads_are_uneven, "% 16"),
+    FAULT(values_are_narrower, "v_dim is 64"),
+    FAULT(a_norm_is_unknown, "qk_norm"),
+    FAULT(norms_are_unknown, "norms is 3"),
+    FAULT(biases_are_two, "has_bias"),
+    FAULT(a_gate_has_no_expert, "shared_gate"),
+    FAULT(a_layer_behind_the_last_rotates_nothing, "unrotated"),
+    FAULT(grouped_heads_have_an_indexer, "index_heads"),
+    FAULT(grouped_heads_have_a_latent, "kv_lora_rank + q_lora_rank"),
     FAULT(a_scaled_tensor_is_no_bf16, "has scales"),
     FAULT(a_tensor_has_an_unknown_type, "slice of its source"),
     FAULT(a_layer_writes_no_kv, "before anything is written to it"),

@@ -23,7 +23,7 @@ static void keys_are_kept_elsewhere(editable *e) {
 }
 static void lists_of_another_layer(editable *e) {
   e->h->quant.index_shared[0] &= ~(UINT64_C(1) << 3);
-  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
+  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->grouped, &e->h->limits, e->h->numerics_id);
 }
 static void lists_are_left_out(editable *e) { ARGS(mla_attn, "layer 0 mla_attn")->list_max = 0; }
 static void the_cut_knows_no_lists(editable *e) { ARGS(attn_cut, "attn_cut")->list_max = 0; }
@@ -38,7 +38,7 @@ static void scales_of_the_other_kind(editable *e) { ARGS(index_qk, "layer 0 inde
 static void another_eps_of_keys(editable *e) { ARGS(index_qk, "layer 0 index_qk")->eps = 1e-5f; }
 static void tiles_share_a_list(editable *e) {
   e->h->limits.attn_tile_tokens = 2;
-  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
+  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->grouped, &e->h->limits, e->h->numerics_id);
 }
 static void codes_are_read_as_bf16(editable *e) {
   plan_op *op = find_op(e, "layer 0 index_w");
@@ -87,7 +87,7 @@ static void the_table_is_the_steps(editable *e) {
 static void values_of_one_row_alone(editable *e) { find_op(e, "layer 1 v_up")->rows_min = 3; }
 static void widened_rows_of_a_bf16_cache(editable *e) {
   e->h->quant.kv_format = e->h->quant.kv_scale = 0;
-  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
+  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->grouped, &e->h->limits, e->h->numerics_id);
 }
 
 /* A plan whose top-k index lists are one chunk. In the order of their rows: ops that split tokens over 32, 16 and 8 blocks, the cluster
@@ -96,7 +96,7 @@ static void lists_of_two_chunks_are_spread(editable *e) {
   for (uint32_t i = 0; i < e->h->ops.count; i++)
     if (e->ops[i].kernel == OP_mla_attn) ((mla_attn_args *)args_of(e, &e->ops[i]))->chunk_tokens = 1024;
   e->h->limits.chunk_tokens = 1024;
-  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
+  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->grouped, &e->h->limits, e->h->numerics_id);
 }
 static void lists_of_two_chunks_take_turns(editable *e) {
   find_op(e, "layer 0 mla_attn")->variant = find_nth(e, "layer 0 mla_attn", 4)->variant;

@@ -410,7 +410,7 @@ static const struct {
   const char *name, *value;
   status code;
 } BAD[] = {
-    {"model_type", "\"llama\"", ERR_UNSUPPORTED},
+    {"model_type", "\"gemma2\"", ERR_UNSUPPORTED},
     {"model_type", "7", ERR_FORMAT},
     {"architectures", "[\"DeepseekV2ForCausalLM\"]", ERR_UNSUPPORTED},
     {"architectures", "[]", ERR_FORMAT},
@@ -561,7 +561,7 @@ static const struct {
     {MISTRAL, "image_scale", "2", "image_scale", ERR_UNSUPPORTED},
     {MISTRAL, "text_config.image_token_index", "10", "text_config.image_token_index", ERR_UNSUPPORTED},
     {MISTRAL, "text_config.text_config", "{}", "text_config.text_config", ERR_UNSUPPORTED},
-    {MISTRAL, "text_config.model_type", "\"mistral\"", "text_config.model_type", ERR_UNSUPPORTED},
+    {MISTRAL, "text_config.model_type", "\"gemma3_text\"", "text_config.model_type", ERR_UNSUPPORTED},
     {MISTRAL, "text_config.model_type", NULL, "text_config.model_type\" is missing", ERR_FORMAT},
     {MISTRAL, "text_config.sliding_window", "4096", "text_config.sliding_window", ERR_UNSUPPORTED},
     {MISTRAL, "text_config.topk_method", "\"greedy\"", "topk_method", ERR_UNSUPPORTED},

@@ -136,11 +136,42 @@ static void formats_are_in_the_numerics_id_where_there_are_any(void **state) {
     plan_quant quant;
     bytes[i] = 1;
     memcpy(&quant, bytes, sizeof quant);
-    emit_numerics_id(&h->model, &quant, &h->limits, id);
+    emit_numerics_id(&h->model, &quant, &h->grouped, &h->limits, id);
     assert_memory_not_equal(id, TINY_ID, sizeof id);
   }
   free(file.bytes);
   free(deploy);
+}
+
+/* Every byte of plan_grouped is in the id of a model that has it; of the frequencies all, with latent attention the first 32. */
+static void grouped_heads_are_in_the_numerics_id(void **state) {
+  (void)state;
+  fixture_bytes file = fixture_plan(TINY, NULL, NULL);
+  const plan_header *h = header(file);
+  plan_model last = h->model, next = h->model;
+  plan_grouped grouped = {.kv_heads = 1};
+  uint8_t latent[16], base[16], id[16];
+  last.inv_freq[ROPE_DIM_MAX / 2 - 1] += 1;
+  next.inv_freq[ROPE_DIM_MAX / 2] += 1;
+  emit_numerics_id(&h->model, &h->quant, &(plan_grouped){0}, &h->limits, latent);
+  emit_numerics_id(&next, &h->quant, &(plan_grouped){0}, &h->limits, id);
+  assert_memory_equal(id, latent, sizeof id);
+  emit_numerics_id(&last, &h->quant, &(plan_grouped){0}, &h->limits, id);
+  assert_memory_not_equal(id, latent, sizeof id);
+  emit_numerics_id(&h->model, &h->quant, &grouped, &h->limits, base);
+  assert_memory_not_equal(base, latent, sizeof base);
+  emit_numerics_id(&next, &h->quant, &grouped, &h->limits, id);
+  assert_memory_not_equal(id, base, sizeof id);
+  for (size_t i = 0; i < sizeof grouped; i++) {
+    uint8_t bytes[sizeof grouped];
+    plan_grouped changed;
+    memcpy(bytes, &grouped, sizeof bytes);
+    bytes[i] ^= 2;
+    memcpy(&changed, bytes, sizeof changed);
+    emit_numerics_id(&h->model, &h->quant, &changed, &h->limits, id);
+    assert_memory_not_equal(id, base, sizeof id);
+  }
+  free(file.bytes);
 }
 
 /* Published parameter counts; a tensor too many or too few shows here. */
@@ -647,8 +678,8 @@ static void the_document_states_version_and_sizes(void **state) {
     const char *name;
     size_t bytes;
   } STRUCTS[] = {SIZE(plan_header), SIZE(plan_span),   SIZE(plan_region), SIZE(plan_model), SIZE(plan_limits),
-                 SIZE(plan_quant),  SIZE(plan_io),     SIZE(plan_tensor), SIZE(plan_buffer), SIZE(plan_spec),  SIZE(plan_kernel),
-                 SIZE(plan_op),     SIZE(plan_dim),    SIZE(plan_fixup),  SIZE(plan_gemm),  SIZE(plan_guarantee)};
+                 SIZE(plan_quant),  SIZE(plan_grouped), SIZE(plan_io),   SIZE(plan_tensor), SIZE(plan_buffer), SIZE(plan_spec),
+                 SIZE(plan_kernel), SIZE(plan_op),     SIZE(plan_dim),  SIZE(plan_fixup), SIZE(plan_gemm),  SIZE(plan_guarantee)};
   fixture_bytes document = fixture_read("PLAN_FORMAT.md");
   document.bytes[document.count - 1] = 0;
   char title[64], row[64];
@@ -724,6 +755,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(the_digest_is_of_the_file),
       cmocka_unit_test(long_steps_have_plans), cmocka_unit_test(the_numerics_id_covers_what_changes_bits),
       cmocka_unit_test(formats_are_in_the_numerics_id_where_there_are_any),
+      cmocka_unit_test(grouped_heads_are_in_the_numerics_id),
       cmocka_unit_test(real_sizes_plan_fast),
       cmocka_unit_test(weights_are_cut_as_the_products_read_them),
       cmocka_unit_test(a_tied_head_reads_the_embedding),

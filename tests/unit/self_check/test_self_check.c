@@ -61,9 +61,17 @@ static void every_op_has_probes(void **state) {
         plan_model model = {.kv_lora_rank = rank, .rope_dim = rope, .nope_dim = rank / 4, .v_dim = rank / 4};
         uint32_t probes = 0;
         if (kernel == KERNEL_mla_prefill && rank == 512 && rope == 32) continue; /* no model has such heads */
+        if (kernel == KERNEL_attn) continue; /* below */
         for (uint32_t i = 0; i < self_check_count(); i++) probes += self_check_is_for(i, kernel, &model);
         assert_in_range(probes, 1, 16);
       }
+  static const uint32_t heads[][2] = {{64, 64}, {80, 80}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
+  for (size_t h = 0; h < ARRAY_LEN(heads); h++) {
+    const plan_model model = {.nope_dim = heads[h][0] / 2, .rope_dim = heads[h][0] / 2, .v_dim = heads[h][1]};
+    uint32_t probes = 0;
+    for (uint32_t i = 0; i < self_check_count(); i++) probes += self_check_is_for(i, KERNEL_attn, &model);
+    assert_in_range(probes, 1, 16);
+  }
   for (uint32_t i = 0; i < self_check_count(); i++)
     for (uint32_t j = 0; j < i; j++) {
       digest a = self_check_answer(i), b = self_check_answer(j);
@@ -117,12 +125,21 @@ static uint32_t spec_of(const emulator_kernel *kernel, const char *name) {
 }
 
 /* Dynamic shared memory as specialise.c of the planner computes it. */
+static uint32_t grouped_bytes_of(const emulator_kernel *kernel) {
+  const uint32_t k_boxes = (spec_of(kernel, "HEAD_DIM=") + 63) / 64, v_dim = spec_of(kernel, "V_DIM=");
+  const uint32_t rows = spec_of(kernel, "SPEC_ROWS=");
+  return 1664 + 8192 * (rows / 64 * k_boxes + spec_of(kernel, "STAGES=") * spec_of(kernel, "PAGES=") * (k_boxes + (v_dim + 63) / 64)) +
+         spec_of(kernel, "HELD=") * rows * 4 * (v_dim + 2);
+}
+
 static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
   uint32_t nope = spec_of(kernel, "NOPE_DIM="), v = spec_of(kernel, "V_DIM=");
   if (nope) return 2048 + 8192 * (2 * (nope / 64 + 1) + spec_of(kernel, "STAGES=") * (v > 128 ? 1 : 2) * (nope / 64 + 1 + v / 64));
+  if (strcmp(kernel->stem, "attn") == 0) return grouped_bytes_of(kernel);
   if (spec_of(kernel, "RANK=")) return ATTN_SHARED_BYTES(spec_of(kernel, "SPEC_ROWS=")); /* mla_attn */
   uint32_t stages = spec_of(kernel, "STAGES="), blocks = stages * spec_of(kernel, "K_BLOCKS="), n = spec_of(kernel, "TILE_N=");
   if (strcmp(kernel->stem, "index_topk") == 0) return 4 * spec_of(kernel, "HELD=");
+  if (strcmp(kernel->stem, "attn_fold") == 0) return ATTN_FOLD_BYTES(kernel->threads);
   if (strcmp(kernel->stem, "sample") == 0) return SAMPLE_PART_BYTES(1);
   if (blocks) { /* small_m.cuh, and no probe has more than 64 experts */
     uint32_t rows = spec_of(kernel, "TILE_ROWS="), exchange = (n + 4) * max_u32(rows, 8) * 4;
@@ -168,8 +185,10 @@ static bool answers(const emulator_kernel *kernel, uint32_t i) {
 }
 
 static bool is_for(uint32_t i, const emulator_kernel *kernel) {
+  const bool by_heads = strcmp(kernel->stem, "kv_rope") == 0;
   plan_model model = {.kv_lora_rank = spec_of(kernel, "RANK="), .rope_dim = spec_of(kernel, "ROPE_DIM="),
-                      .nope_dim = spec_of(kernel, "NOPE_DIM="), .v_dim = spec_of(kernel, "V_DIM=")};
+                      .nope_dim = spec_of(kernel, "NOPE_DIM=") + spec_of(kernel, "HEAD_DIM="),
+                      .v_dim = by_heads ? 128 * spec_of(kernel, "HELD=") : spec_of(kernel, "V_DIM=")};
   return self_check_is_for(i, kernels_find(kernel->stem), &model) && self_check_is_for_form(i, spec_of(kernel, "K_BLOCKS=") > 0) &&
          self_check_is_for_rows(i, spec_of(kernel, "KV_FORMAT="), spec_of(kernel, "LISTS=") > 0,
                                 spec_of(kernel, "TURNS=") + spec_of(kernel, "SPREAD=") > 0) &&
