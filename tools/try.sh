@@ -1,8 +1,8 @@
 #!/bin/sh
 # try.sh - builds Verbatim, plans the shipped model and evaluates it, on the GPU if there is one, else on the CPU: 1,040 items of six tasks,
 # with scores, their margins and a report. Then compares the digest of the evaluation, which covers every answer, every log-probability and
-# the receipt, with the one recorded on an NVIDIA H200. Arguments go to `verbatim eval`: options that divide the work differently change
-# nothing.
+# the receipt, with the one recorded on an NVIDIA H200; and verifies a receipt that an H100 wrote for a model with grouped-query attention.
+# Arguments go to `verbatim eval`: options that divide the work differently change nothing.
 set -eu
 cd "$(dirname "$0")/.."
 tools/setup.sh
@@ -21,3 +21,8 @@ if [ "$made" != "$recorded" ]; then
   exit 1
 fi
 echo "The same bits as recorded on an NVIDIA H200 (tests/golden/tiny.manifest)."
+echo
+echo "A model with grouped-query attention and random weights: the receipt that an NVIDIA H100 wrote, token by token."
+build/random_model tests/oracle/small-llama.json build/try/llama --seed 1
+build/verbatim plan build/try/llama --chunk-tokens 64 --max-model-len 1024 --max-num-seqs 16 -o build/try/llama.plan --force --quiet
+build/verbatim verify tests/golden/llama.receipt build/try/llama.plan build/try/llama
