@@ -250,8 +250,20 @@ def random_model(torch, path, experts, device="cuda"):
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.fill_(1.0) if "norm" in name else weight.normal_(0, 0.02)
-    model.set_experts_implementation(experts)
+    set_experts(model, experts)
     return model.eval()
+
+
+def expert_modes(model, batch):
+    """Of a model with experts; [None] for one without."""
+    if not any(hasattr(model.config, key) for key in ("num_experts", "n_routed_experts", "num_local_experts")):
+        return [None]
+    return ["grouped_mm", "batched_mm"] if batch == 1 else ["grouped_mm"]
+
+
+def set_experts(model, mode):
+    if mode and expert_modes(model, 1) != [None]:
+        model.set_experts_implementation(mode)
 
 
 class skip_init:
@@ -293,8 +305,8 @@ def measure_transformers(torch, path):
     found = {"model": path, "decode": [], "prefill": []}
     with torch.inference_mode():
         for batch in (1, 16, 64):
-            for mode in ("grouped_mm", "batched_mm") if batch == 1 else ("grouped_mm",):
-                model.set_experts_implementation(mode)
+            for mode in expert_modes(model, batch):
+                set_experts(model, mode)
                 try:
                     us = decode_us(torch, model, batch, 512)
                 except (RuntimeError, ValueError) as error:  # a mode that cannot be captured gives no result
@@ -302,10 +314,11 @@ def measure_transformers(torch, path):
                     torch.cuda.synchronize()
                     continue
                 found["decode"].append({"experts": mode, "batch": batch, "context": 512, "us": us, "tokens_per_s": batch * 1e6 / us})
-                say("transformers: decode, %s, batch %d, context 512: %.0f us, %.1f tokens/s" % (mode, batch, us, batch * 1e6 / us))
+                say("transformers: decode, %s, batch %d, context 512: %.0f us, %.1f tokens/s" % (mode or "no experts", batch, us,
+                                                                                               batch * 1e6 / us))
                 gc.collect()
                 torch.cuda.empty_cache()
-        model.set_experts_implementation("grouped_mm")
+        set_experts(model, "grouped_mm")
         ids = torch.randint(3, model.config.vocab_size, (16, 512), device="cuda")
         times = []
         for _ in range(5):
