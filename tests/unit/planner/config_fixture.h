@@ -73,4 +73,19 @@ static inline status parse_changed(const char *path, const char *name, const cha
   return parse_two_changed(path, name, value, name, value, out);
 }
 
+/* A field with a value that the parser must refuse: with the code, and with a text that contains the words. */
+typedef struct bad_field {
+  const char *path, *name, *value, *words; /* as in parse_changed */
+  status code;
+} bad_field;
+
+/* Each field is refused as it says, and the caller's config keeps what it held. */
+static inline void expect_refusals(const bad_field *fields, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    model_config c = {.max_position = 12345};
+    fixture_expect(parse_changed(fields[i].path, fields[i].name, fields[i].value, &c), fields[i].code, fields[i].words);
+    assert_int_equal(c.max_position, 12345);
+  }
+}
+
 #endif
