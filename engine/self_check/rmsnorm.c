@@ -40,14 +40,14 @@ static void build_norm_of_experts(self_check_image *image) {
 
 /* Form 0: adds in place, with gaps between rows. 1: rows named by an index, adds without storing, both scales. 2: neither. 3: stores
  * without adding; more than 8 rows, followed not by poison but by larger numbers, as left by a step of more rows. 7: as 2, into
- * fp32, scaled. */
+ * fp32, scaled. 9: as 0, without weights. */
 static void build(self_check_image *image) {
   enum { SOURCES = 7 };
-  if (image->form > 3 && image->form != 7) {
+  if ((image->form > 3 && image->form < 7) || image->form == 8) {
     build_norm_of_experts(image);
     return;
   }
-  const bool gaps = image->form == 0, indexed = image->form == 1, older = image->form == 3, in_place = gaps || older;
+  const bool gaps = image->form == 0 || image->form == 9, indexed = image->form == 1, older = image->form == 3, in_place = gaps || older;
   const bool is_f32 = image->form == 7;
   const u32 rows = older ? 11 : 3, padded = rows + 1;
   const u32 dim = gaps ? 600 : older ? 2048 : 1100, gap = gaps ? 12 : 0, stride = dim + gap, sources = indexed ? SOURCES : padded;
@@ -69,8 +69,8 @@ static void build(self_check_image *image) {
   a.row_index = indexed ? row_index : NULL;
   a.x = x;
   a.x_out = in_place ? x : NULL;
-  a.delta = image->form < 2 ? delta : NULL;
-  a.weight = weight;
+  a.delta = gaps || indexed ? delta : NULL;
+  a.weight = image->form == 9 ? NULL : weight;
   a.y = take(image, padded * stride * (is_f32 ? 4ull : 2ull));
   LAUNCH(image, a, padded, 1, 1);
 }
@@ -84,6 +84,7 @@ static const self_check_probe probes[] = {
     {1, 5, 0, 0, "experts of indexed rows", "13167932632306b0e350ca019e7a21a1"},
     {1, 6, 0, 0, "experts into fp32", "337d9e98167da672578677b32564cb62"},
     {1, 8, 0, 0, "experts and a shared one with a gate", "e1f570d4b7fb519bed8b72b2ea1c6bf6"},
+    {1, 9, 0, 0, "in place, without weights", "51203396c74b8c02c98a2f3599567dc7"},
     {1, 7, 0, 0, "order of the sum, fp32", "de586fe406c17e7025b2055f64e45f05"},
 };
 
