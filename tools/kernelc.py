@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compiles every kernel with NVRTC for the SPEC values that plans use: kernelc.py [--nvrtc LIB] [--cubins DIR] [STEM...]
+"""Compiles every kernel with NVRTC for the SPEC values that plans use: kernelc.py [--nvrtc LIB] [--cubins DIR] [--each-value] [STEM...]
 
 No GPU is needed. Prints registers, static and dynamic shared memory and local memory of each variant. Fails on a compile error, on any
 warning (such as a serialised wgmma), on local memory (stack or spills), on more shared memory than a block may have, on a register touched
 while a wgmma uses it (wgmma_check.py), and, with --cubins and nvdisasm on the PATH, on a tensor-core kernel without HGMMA (QGMMA for e4m3).
 The options are those of engine/gpu/jit.c. --cubins stores the machine code: compare it before and after a change that should not alter it.
+--each-value skips a variant whose SPEC values have all occurred in variants before it: half the time, for the suite.
 """
 import argparse
 import ctypes
@@ -216,9 +217,18 @@ def disassemble(path, stem):
     return count, faults + ["special function " + name for name in special]
 
 
-def check(nvrtc, texts, stem, cubins):
+def each_value(numbered):
+    """Those of the numbered variants that have a value of a SPEC constant that no earlier one has."""
+    seen = set()
+    for number, (spec, dynamic) in numbered:
+        if not seen.issuperset(spec.items()):
+            seen.update(spec.items())
+            yield number, (spec, dynamic)
+
+
+def check(nvrtc, texts, stem, choose, cubins):
     failures = 0
-    for number, (spec, dynamic) in enumerate(variants(stem)):
+    for number, (spec, dynamic) in choose(enumerate(variants(stem))):
         label = "%-12s %s" % (stem, " ".join("%s=%d" % item for item in spec.items()))
         cubin, ptx, log = nvrtc.compile(stem + ".cu", texts, spec)
         if cubin is None:
@@ -254,6 +264,8 @@ def main():
     parser = argparse.ArgumentParser(description="Compiles every kernel with NVRTC and checks what comes out.")
     parser.add_argument("--nvrtc", default=find_nvrtc(), help="path of libnvrtc.so")
     parser.add_argument("--cubins", help="folder for the cubins; nvdisasm inspects them if it is on PATH")
+    parser.add_argument("--each-value", dest="choose", action="store_const", const=each_value, default=list,
+                        help="skip variants whose SPEC values have all been seen")
     parser.add_argument("stems", nargs="*", help="kernels (default: all of kernels.def)")
     args = parser.parse_args()
     with open(os.path.join(FOLDER, "kernels.def"), encoding="ascii") as file:
@@ -266,7 +278,7 @@ def main():
     if args.cubins:
         os.makedirs(args.cubins, exist_ok=True)
     nvrtc = Nvrtc(args.nvrtc)
-    failures = sum(check(nvrtc, texts, stem, args.cubins) for stem in stems)
+    failures = sum(check(nvrtc, texts, stem, args.choose, args.cubins) for stem in stems)
     print("%d variants failed" % failures)
     return 1 if failures else 0
 

@@ -37,7 +37,7 @@ SKIP_REASON = r"^\s*SKIPPED: (.*)$"
 SCHEDULE_SECONDS = 40  # seconds of random schedules; tests/schedule/README.md
 SHORT_LOAD = ["--self-test", "--clients", "64", "--seconds", "4"]
 VENV = "build/venv/bin/python"
-FUZZ_SECONDS = 3  # seconds for each target; tests/fuzz/README.md lists the long runs
+FUZZ_SECONDS = 1  # seconds for each target; tests/fuzz/README.md lists the long runs
 
 # End-to-end tests that compare the bits of a few requests in many schedules or under many plans: minutes of instrumented code that
 # san/schedule_fuzz also runs. It draws schedules over every model structure, with top-k lists, e4m3 caches that are dequantized, several
@@ -94,7 +94,7 @@ def all_tests(builddir):
         *python_checks(builddir),
     ]
     tests += [
-        Test("check/kernels", [python, "tools/kernelc.py"], "check", lacks_nvrtc),
+        Test("check/kernels", [python, "tools/kernelc.py", "--each-value"], "check", lacks_nvrtc),
         Test("check/oracle_sparse", [VENV, "tests/oracle/check_sparse.py", "--builddir", builddir], "check", lacks_venv),
         Test("check/oracle_mtp", [VENV, "tests/oracle/check_mtp.py", "--builddir", builddir], "check", lacks_venv),
         Test("check/tokenizer_compare", [VENV, "tools/tokenizer_compare.py", "--builddir", builddir], "check", lacks_venv),

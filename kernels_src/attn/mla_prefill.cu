@@ -28,7 +28,6 @@ static_assert(SPEC_MAPS == 1, "k and v are loaded by TMA");
 #define BOX_BYTES 8192u
 #define PAGES (SPEC_V_DIM <= 128 ? 2u : 1u) /* per stage: two if there are registers for their scores next to O; products of 128 columns
                                              * read Q half as often */
-#define SECOND (PAGES - 1u) /* the second page of a stage, or its only one */
 #define K_BYTES (K_BOXES * PAGES * BOX_BYTES)
 #define V_BYTES (V_BOXES * PAGES * BOX_BYTES)
 #define OUTPUTS (SPEC_V_DIM / 2u) /* per thread: element 4 * j + 2 * h + e is row h, column 8 * j + e */
@@ -64,17 +63,7 @@ typedef struct rows {
   u64 query[2]; /* token row * heads + head */
 } rows;
 
-#include "attn/weights.cuh"
-
-/* A stage of the ring and its phase. */
-typedef struct ring_turn {
-  u32 stage, phase;
-} ring_turn;
-NUM void pass(ring_turn &t) {
-  if (++t.stage < SPEC_STAGES) return;
-  t.stage = 0;
-  t.phase ^= 1u;
-}
+#include "attn/expanded.cuh"
 
 /* Items taken after each CTA's first, and CTAs that take no more: both 0 between launches. */
 static __device__ u32 taken, through;
@@ -168,9 +157,6 @@ NUM rows rows_of(const mla_prefill_args &a, const item &it, u32 page) {
   return r;
 }
 
-/* Address of a warpgroup's queries, in boxes of its own. */
-NUM u32 queries_at(u32 base, u32 group) { return base + group * K_BOXES * BOX_BYTES; }
-
 /* Starts to copy a warpgroup's queries of the item of that number; unused rows become zeros. */
 NUM void load_queries(const mla_prefill_args &a, u32 number, u32 base, u32 group) {
   const u32 lane = threadIdx.x % 128u, piece = lane % 8u;
@@ -189,13 +175,6 @@ NUM void load_queries(const mla_prefill_args &a, u32 number, u32 base, u32 group
     if (piece * 8u < SPEC_ROPE_DIM) ptx_copy16(to + NOPE_BOXES * BOX_BYTES, a.q_rope + query * a.q_rope_stride + piece * 8u, bytes);
   }
   ptx_copy_commit();
-}
-
-/* Waits until all of them are there. */
-NUM void wait_queries(u32 group) {
-  PTX_COPY_WAIT(0);
-  ptx_fence_async();
-  ptx_warps_sync(1u + group, 128u);
 }
 
 NUM void load_state(const mla_prefill_args &a, chain &c, const rows &r, bool is_first) {
@@ -240,34 +219,6 @@ NUM void store_result(const mla_prefill_args &a, const chain &c, const rows &r, 
   }
 }
 
-/* Starts s = Q K^T for the pages of a stage. */
-NUM void multiply_scores(f32 (&s)[32u * PAGES], u32 queries, u32 k) {
-  const u64 left = ptx_operand(PTX_SWIZZLED, queries), right = ptx_operand(PTX_SWIZZLED, k);
-#pragma unroll
-  for (u32 i = 0; i < 32u * PAGES; i++) {
-    s[i] = 0.0f;
-    ptx_hold(s[i]);
-  }
-  ptx_multiply_fence();
-#pragma unroll
-  for (u32 i = 0; i < K_STEPS; i++)
-    ptx_multiply(s, further(left, i / 4u * (BOX_BYTES / 16u) + i % 4u * 2u),
-                 further(right, i / 4u * (PAGES * BOX_BYTES / 16u) + i % 4u * 2u));
-  ptx_multiply_commit();
-}
-
-/* Starts O += P V, l += P 1 for one page: tokens in four steps of 16. */
-NUM void multiply_values(chain &c, const u32 (&p)[4][4], u32 v, u32 base) {
-  const u64 ones = ptx_operand(PTX_PLAIN, base + AT_ONES), values = ptx_operand(PTX_ACROSS(BOX_BYTES), v);
-  ptx_multiply_fence();
-#pragma unroll
-  for (u32 i = 0; i < 4; i++) {
-    ptx_multiply_across(c.o, p[i], further(values, i * 128u));
-    ptx_multiply(c.l, p[i], ones);
-  }
-  ptx_multiply_commit();
-}
-
 /* Masks the tokens of the warpgroup's own page that come after a row's own. */
 NUM void mask_later(f32 (&s)[32u * PAGES], u32 at, f32 as) {
   const u32 row = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u, column = threadIdx.x % 4u * 2u;
@@ -290,23 +241,6 @@ NUM void make_probs(const mla_prefill_args &a, f32 (&s)[32u * PAGES], u32 at, ch
   for (u32 i = 0; i < 32; i++) s[at + i] = num_weight(s[at + i], a.scale_log2, base[i / 2u % 2u]);
   if (is_own) mask_later(s, at, 0.0f);
 }
-/* Rows of v from `from` on become zeros: their tokens come after the tile, and a probability of 0 does not cancel NaN. */
-NUM void clear_values(u8 *values, u32 from, u32 group) {
-  for (u32 i = from * 8u + threadIdx.x % 128u; i < 512u; i += 128u)
-#pragma unroll
-    for (u32 x = 0; x < V_BOXES; x++) *(uint4 *)(values + x * BOX_BYTES + i * 16u) = make_uint4(0, 0, 0, 0);
-  ptx_fence_async();
-  ptx_warps_sync(1u + group, 128u);
-}
-
-/* This warp has read what the barrier guards. */
-NUM void release(u32 barrier) {
-  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier);
-}
-
-/* Offset of v of a page. */
-NUM u32 values_at(const ring_turn &t, u32 page) { return AT_V + t.stage * V_BYTES + page * V_BOXES * BOX_BYTES; }
-
 /* Blocks of the item that a warpgroup needs. */
 NUM u32 seen_by(const item &it, u32 group) {
   const u32 page = page_of(it, group);
@@ -314,32 +248,6 @@ NUM u32 seen_by(const item &it, u32 group) {
   const u32 seen = !is_live || page < it.first ? 0u : page + 1u - it.first;
   return seen < it.count ? seen : it.count;
 }
-
-NUM u32 stages_of(u32 pages) { return (pages + PAGES - 1u) / PAGES; }
-
-/* While both warpgroups have stages, their products alternate, so that one computes probabilities during the products of the other.
- * Named barrier 3 + group: its turn. */
-#define AT_TURN 3u
-
-/* Waits for v of the stage, then starts O += P V, l += P 1 for its page number `page`. */
-NUM void add_values(chain &c, const u32 (&p)[4][4], const ring_turn &t, u32 page, u32 base) {
-  ptx_barrier_wait(base + V_FULL + t.stage * 8u, t.phase);
-  multiply_values(c, p, base + values_at(t, page), base);
-}
-
-/* A stage that this warpgroup does not need. It waits for the data all the same: an arrival one lap ahead would count for the next one. */
-NUM void skip(u32 base, const ring_turn &t) {
-  ptx_barrier_wait(base + K_FULL + t.stage * 8u, t.phase);
-  release(base + K_EMPTY + t.stage * 8u);
-  ptx_barrier_wait(base + V_FULL + t.stage * 8u, t.phase);
-  release(base + V_EMPTY + t.stage * 8u);
-}
-
-/* Probabilities of a stage's pages as operands, and the factors of O and l before each. */
-typedef struct probs {
-  u32 p[PAGES][4][4];
-  f32 factor[PAGES][2];
-} probs;
 
 /* Probabilities of a stage's second page, if it has one that the warpgroup needs. page: number of the first one in the item. */
 NUM void make_second_probs(const mla_prefill_args &a, f32 (&s)[32u * PAGES], chain &c, probs &w, u32 page, u32 count, u32 own) {

@@ -20,7 +20,6 @@ static_assert(SPEC_MAPS == 1, "keys and values in bf16 are loaded by TMA");
 #define K_STEPS (SPEC_HEAD_DIM / 16u)
 #define BOX_BYTES 8192u
 #define PAGES SPEC_PAGES /* of a stage: two if there are registers for their scores next to O and a chunk has an even number of pages */
-#define SECOND (PAGES - 1u) /* the second page of a stage, or its only one */
 #define K_BYTES (K_BOXES * PAGES * BOX_BYTES)
 #define V_BYTES (V_BOXES * PAGES * BOX_BYTES)
 #define OUTPUTS (SPEC_V_DIM / 2u) /* per thread: element 4 * j + 2 * h + e is row h, column 8 * j + e */
@@ -71,20 +70,10 @@ typedef struct item {
 
 static __shared__ item items[ITEMS];
 
-/* A stage of the ring and its phase. */
-typedef struct ring_turn {
-  u32 stage, phase;
-} ring_turn;
-NUM void pass(ring_turn &t) {
-  if (++t.stage < SPEC_STAGES) return;
-  t.stage = 0;
-  t.phase ^= 1u;
-}
+#include "attn/expanded.cuh"
 
 /* Query heads that share a KV head. */
 NUM u32 sharers(const attn_args &a) { return a.heads / a.kv_heads; }
-
-NUM u32 stages_of(u32 pages) { return (pages + PAGES - 1u) / PAGES; }
 
 /* Blocks from `first` to that of operand row `row` of the tile. */
 NUM u32 blocks_to(const attn_args &a, const item &it, u32 row) {

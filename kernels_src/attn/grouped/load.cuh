@@ -43,9 +43,6 @@ NUM void run_loads(const attn_args &a, const tensor_maps &maps, u32 base) {
 
 /* === Queries ================================================================================================================ */
 
-/* Address of a warpgroup's queries, in boxes of its own. */
-NUM u32 queries_at(u32 base, u32 group) { return base + group * K_BOXES * BOX_BYTES; }
-
 /* Starts to copy a warpgroup's queries of the item of that number; unused rows become zeros. */
 NUM void load_queries(const attn_args &a, u32 number, u32 base, u32 group) {
   const u32 lane = threadIdx.x % 128u, piece = lane % 8u, share = sharers(a);
@@ -65,13 +62,6 @@ NUM void load_queries(const attn_args &a, u32 number, u32 base, u32 group) {
         ptx_copy16(to + x * BOX_BYTES, a.q + query * SPEC_HEAD_DIM + x * 64u + piece * 8u, is_live ? 16u : 0u);
   }
   ptx_copy_commit();
-}
-
-/* Waits until all of them are there. */
-NUM void wait_queries(u32 group) {
-  PTX_COPY_WAIT(0);
-  ptx_fence_async();
-  ptx_warps_sync(1u + group, 128u);
 }
 
 #endif

@@ -21,34 +21,6 @@ NUM view view_of(const attn_args &a, const item &it, u32 group) {
   return {ptx_uniform(seen < it.count ? seen : it.count), ptx_uniform(whole > it.first ? whole - it.first : 0u)};
 }
 
-/* Starts s = Q K^T for the pages of a stage. */
-NUM void multiply_scores(f32 (&s)[32u * PAGES], u32 queries, u32 k) {
-  const u64 left = ptx_operand(PTX_SWIZZLED, queries), right = ptx_operand(PTX_SWIZZLED, k);
-#pragma unroll
-  for (u32 i = 0; i < 32u * PAGES; i++) {
-    s[i] = 0.0f;
-    ptx_hold(s[i]);
-  }
-  ptx_multiply_fence();
-#pragma unroll
-  for (u32 i = 0; i < K_STEPS; i++)
-    ptx_multiply(s, further(left, i / 4u * (BOX_BYTES / 16u) + i % 4u * 2u),
-                 further(right, i / 4u * (PAGES * BOX_BYTES / 16u) + i % 4u * 2u));
-  ptx_multiply_commit();
-}
-
-/* Starts O += P V, l += P 1 for one page: tokens in four steps of 16. */
-NUM void multiply_values(chain &c, const u32 (&p)[4][4], u32 v, u32 base) {
-  const u64 ones = ptx_operand(PTX_PLAIN, base + AT_ONES), values = ptx_operand(PTX_ACROSS(BOX_BYTES), v);
-  ptx_multiply_fence();
-#pragma unroll
-  for (u32 i = 0; i < 4; i++) {
-    ptx_multiply_across(c.o, p[i], further(values, i * 128u));
-    ptx_multiply(c.l, p[i], ones);
-  }
-  ptx_multiply_commit();
-}
-
 /* For each of the thread's rows the tokens of a block that it sees, less the thread's first column; the last position of a tile for rows
  * after its own. */
 typedef struct limits {
@@ -87,47 +59,6 @@ NUM void make_probs(const attn_args &a, const item &it, f32 (&s)[32u * PAGES], u
   for (u32 i = 0; i < 32; i++) s[at + i] = num_weight(s[at + i], a.scale_log2, base[i / 2u % 2u]);
   if (is_masked) mask_later(s, at, limits_of(a, it, block, group), 0.0f);
 }
-
-/* Rows of v from `from` on become zeros: their tokens come after the tile, and a probability of 0 does not cancel NaN. */
-NUM void clear_values(u8 *values, u32 from, u32 group) {
-  for (u32 i = from * 8u + threadIdx.x % 128u; i < 512u; i += 128u)
-#pragma unroll
-    for (u32 x = 0; x < V_BOXES; x++) *(uint4 *)(values + x * BOX_BYTES + i * 16u) = make_uint4(0, 0, 0, 0);
-  ptx_fence_async();
-  ptx_warps_sync(1u + group, 128u);
-}
-
-/* This warp has read what the barrier guards. */
-NUM void release(u32 barrier) {
-  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier);
-}
-
-/* Offset of v of a page. */
-NUM u32 values_at(const ring_turn &t, u32 page) { return AT_V + t.stage * V_BYTES + page * V_BOXES * BOX_BYTES; }
-
-/* While both warpgroups have stages, their products alternate, so that one computes probabilities during the products of the other.
- * Named barrier 3 + group: its turn. */
-#define AT_TURN 3u
-
-/* Waits for v of the stage, then starts O += P V, l += P 1 for its page number `page`. */
-NUM void add_values(chain &c, const u32 (&p)[4][4], const ring_turn &t, u32 page, u32 base) {
-  ptx_barrier_wait(base + V_FULL + t.stage * 8u, t.phase);
-  multiply_values(c, p, base + values_at(t, page), base);
-}
-
-/* A stage that this warpgroup does not need. It waits for the data all the same: an arrival one lap ahead would count for the next one. */
-NUM void skip(u32 base, const ring_turn &t) {
-  ptx_barrier_wait(base + K_FULL + t.stage * 8u, t.phase);
-  release(base + K_EMPTY + t.stage * 8u);
-  ptx_barrier_wait(base + V_FULL + t.stage * 8u, t.phase);
-  release(base + V_EMPTY + t.stage * 8u);
-}
-
-/* Probabilities of a stage's pages as operands, and the factors of O and l before each. */
-typedef struct probs {
-  u32 p[PAGES][4][4];
-  f32 factor[PAGES][2];
-} probs;
 
 /* Probabilities of a stage's second page, if it has one that the warpgroup needs. page: number of the first one in the item. */
 NUM void make_second_probs(const attn_args &a, const item &it, f32 (&s)[32u * PAGES], chain &c, probs &w, u32 page, const view &v,

@@ -6,7 +6,6 @@
 #ifndef VERBATIM_ATTN_GROUPED_RESULTS_CUH
 #define VERBATIM_ATTN_GROUPED_RESULTS_CUH
 #include "attn/grouped/layout.cuh"
-#include "attn/weights.cuh"
 
 /* The thread's two operand rows, r and r + 8 of its warp's 16. */
 typedef struct rows {
