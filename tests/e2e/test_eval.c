@@ -13,7 +13,7 @@
 #ifdef __SANITIZE_ADDRESS__ /* runs are slow: fewer of each kind */
 enum { CUTS = 2, KILLS = 1, LOSSES = 1 };
 #else
-enum { CUTS = 5, KILLS = 3, LOSSES = 5 };
+enum { CUTS = 5, KILLS = 2, LOSSES = 3 };
 #endif
 
 static e2e_model model; /* its scratch folder is shared: tasks/, items.jsonl, tiny.plan */

@@ -4,7 +4,7 @@
 #include "planner/checks/check.h"
 #include "planner/draft.h"
 #include "planner/emit.h"
-#include "tests/unit/plan/plan_edit.h"
+#include "tests/unit/plan/plan_faults.h"
 
 #define TINY "tests/data/configs/tiny.json"
 
@@ -228,13 +228,7 @@ static void a_tensor_has_an_unknown_type(editable *e) {
 }
 static void a_step_has_no_tokens(editable *e) { e->h->limits.max_batch_tokens = 0; }
 
-#define FAULT(name, words_) \
-  { #name, name, words_ }
-static const struct {
-  const char *name;
-  void (*plant)(editable *e);
-  const char *words; /* of the plan's report */
-} FAULTS[] = {
+static const plan_fault FAULTS[] = {
     FAULT(a_form_that_gathers_none_has_to, "gathers none"),
     FAULT(two_live_buffers_overlap, "overlap while both are alive"),
     FAULT(a_buffer_leaves_its_region, "inside its region"),
@@ -342,19 +336,7 @@ static const struct {
 
 static void every_planted_fault_is_caught(void **state) {
   (void)state;
-  uint32_t missed = 0;
-  for (size_t i = 0; i < ARRAY_LEN(FAULTS); i++) {
-    editable e = open_editable();
-    FAULTS[i].plant(&e);
-    fail_clear();
-    status result = check_plan(e.file.bytes, e.file.count);
-    if (result != ERR_FORMAT || (FAULTS[i].words && !strstr(fail_text(), FAULTS[i].words))) {
-      print_error("%s: code %d, \"%s\"\n", FAULTS[i].name, result, fail_text());
-      missed++;
-    }
-    free(e.file.bytes);
-  }
-  assert_int_equal(missed, 0);
+  check_faults(open_editable(), FAULTS, ARRAY_LEN(FAULTS));
 }
 
 /* Under fast-prefill. */
@@ -383,11 +365,7 @@ static void the_form_is_built_for_other_heads(editable *e) {
 }
 static void the_parity_is_unknown(editable *e) { e->h->limits.parity = 2; }
 
-static const struct {
-  const char *name;
-  void (*plant)(editable *e);
-  const char *words;
-} FAST_FAULTS[] = {
+static const plan_fault FAST_FAULTS[] = {
     FAULT(the_piece_is_too_large, NULL),
     FAULT(a_piece_is_not_the_first, "piece"),
     FAULT(columns_of_k_are_fewer, NULL),
@@ -403,16 +381,8 @@ static const struct {
 
 static void every_fault_of_fast_prefill_is_caught(void **state) {
   (void)state;
-  for (size_t i = 0; i < ARRAY_LEN(FAST_FAULTS); i++) {
-    editable e = edit_plan(TINY, "max-num-batched-tokens: 512\nmax-model-len: 1024\nparity: fast-prefill\n");
-    assert_int_equal(check_plan(e.file.bytes, e.file.count), OK);
-    FAST_FAULTS[i].plant(&e);
-    fail_clear();
-    status result = check_plan(e.file.bytes, e.file.count);
-    if (result != ERR_FORMAT || (FAST_FAULTS[i].words && !strstr(fail_text(), FAST_FAULTS[i].words)))
-      fail_msg("%s: code %d, \"%s\"", FAST_FAULTS[i].name, result, fail_text());
-    free(e.file.bytes);
-  }
+  check_faults(edit_plan(TINY, "max-num-batched-tokens: 512\nmax-model-len: 1024\nparity: fast-prefill\n"), FAST_FAULTS,
+               ARRAY_LEN(FAST_FAULTS));
 }
 
 static void real_plans_pass(void **state) {

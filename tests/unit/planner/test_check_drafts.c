@@ -4,7 +4,7 @@
 #include "kernels_src/abi.h"
 #include "planner/checks/check.h"
 #include "planner/draft.h"
-#include "tests/unit/plan/plan_edit.h"
+#include "tests/unit/plan/plan_faults.h"
 
 #define GLM "tests/data/configs/glm-4.7-flash.json" /* 47 layers */
 #define LIMITS "max-num-seqs: 6\nmax-num-batched-tokens: 256\nmax-model-len: 512\n"
@@ -131,12 +131,7 @@ static void the_stream_is_overwritten(editable *e) {
 }
 static void a_draft_branches(editable *e) { find_op(e, "draft 1 shared gate_up")->branch = BRANCH_SIDE; }
 
-#define FAULT(name, words) {#name, name, words}
-static const struct {
-  const char *name;
-  void (*plant)(editable *);
-  const char *words; /* in the message, or null */
-} FAULTS[] = {
+static const plan_fault FAULTS[] = {
     FAULT(a_draft_has_the_models_kv_rows, "another layer's KV rows"), FAULT(a_draft_reads_the_models_kv_rows, "another layer's KV rows"),
     FAULT(a_draft_is_of_a_layer_of_the_model, "expected the one after the last"),
     FAULT(the_model_has_the_drafts_kv_rows, "another layer's KV rows"), FAULT(the_model_has_the_drafts_layer, "the model has 47"),
@@ -153,19 +148,7 @@ static const struct {
 
 static void every_fault_is_caught(void **state) {
   (void)state;
-  uint32_t missed = 0;
-  for (size_t i = 0; i < ARRAY_LEN(FAULTS); i++) {
-    editable e = edit_plan(GLM, LIMITS MTP(3));
-    FAULTS[i].plant(&e);
-    status result = check_plan(e.file.bytes, e.file.count);
-    if (result != ERR_FORMAT || (FAULTS[i].words && !strstr(fail_text(), FAULTS[i].words))) {
-      print_error("%s: code %d, \"%s\"\n", FAULTS[i].name, result, result == OK ? "" : fail_text());
-      missed++;
-    }
-    fail_clear();
-    free(e.file.bytes);
-  }
-  assert_int_equal(missed, 0);
+  check_faults(edit_plan(GLM, LIMITS MTP(3)), FAULTS, ARRAY_LEN(FAULTS));
 }
 
 static void drafts_that_are_asked_for_are_made(void **state) {

@@ -3,7 +3,7 @@
 #include "kernels_src/abi.h"
 #include "planner/checks/check.h"
 #include "planner/checks/check_values.h"
-#include "tests/unit/plan/plan_edit.h"
+#include "tests/unit/plan/plan_faults.h"
 
 #define FOLD "layer 1 experts sum"
 
@@ -39,14 +39,7 @@ static void the_routing_may_be_incomplete(editable *e) {
     op->branch = BRANCH_SIDE;
 }
 
-typedef struct fault {
-  const char *name;
-  void (*plant)(editable *e);
-  const char *words;
-} fault;
-
-#define FAULT(plant, words) {#plant, plant, words}
-static const fault FAULTS[] = {
+static const plan_fault FAULTS[] = {
     FAULT(an_expert_is_left_out, "row stride or type"),
     FAULT(columns_are_fewer, "row stride or type"),
     FAULT(columns_are_no_share, "row stride or type"),
@@ -71,20 +64,7 @@ static editable open_editable(void) {
 
 static void every_planted_fault_is_caught(void **state) {
   (void)state;
-  uint32_t missed = 0;
-  for (size_t i = 0; i < ARRAY_LEN(FAULTS); i++) {
-    editable e = open_editable();
-    assert_int_equal(check_plan(e.file.bytes, e.file.count), OK);
-    FAULTS[i].plant(&e);
-    fail_clear();
-    status result = check_plan(e.file.bytes, e.file.count);
-    if (result != ERR_FORMAT || !strstr(fail_text(), FAULTS[i].words)) {
-      print_error("%s: code %d, \"%s\"\n", FAULTS[i].name, result, fail_text());
-      missed++;
-    }
-    free(e.file.bytes);
-  }
-  assert_int_equal(missed, 0);
+  check_faults(open_editable(), FAULTS, ARRAY_LEN(FAULTS));
 }
 
 /* Values that no plan of the test has, because its tables would not fit. */

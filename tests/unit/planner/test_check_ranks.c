@@ -3,7 +3,7 @@
 #include "kernels_src/abi.h"
 #include "planner/checks/check.h"
 #include "planner/draft.h"
-#include "tests/unit/plan/plan_edit.h"
+#include "tests/unit/plan/plan_faults.h"
 
 #define TINY "tests/data/configs/tiny.json"
 #define LIMITS "max-num-batched-tokens: 512\nmax-model-len: 1024\n"
@@ -178,13 +178,6 @@ static void there_is_a_third_transport(editable *e) { e->h->limits.transport = 2
 static void a_norm_exchanges_through_nccl(editable *e) { e->h->limits.transport = TRANSPORT_NCCL; }
 static void heads_are_of_one_rank(editable *e) { ((qkv_rope_args *)args_of(e, find_op(e, "layer 0 qkv_rope")))->heads = 4; }
 
-#define FAULT(name, words) {#name, name, words}
-typedef struct plan_fault {
-  const char *name;
-  void (*plant)(editable *e);
-  const char *words; /* null: any */
-} plan_fault;
-
 static const plan_fault FAULTS[] = {
     FAULT(columns_are_not_stated, "rank_columns is 0, and its columns are divided"),
     FAULT(columns_are_stated_that_all_have, "rank_columns is 64, and its columns are not divided"),
@@ -232,28 +225,14 @@ static const plan_fault FAULTS_OF_NCCL[] = {
     FAULT(an_inbox_is_elsewhere, "in the wrong region"),
 };
 
-/* Each fault is planted in a plan of its own, which is sound without it. ranks: see open_ranks. */
-static void expect_named(const plan_fault *faults, size_t count, const char *ranks) {
-  for (size_t i = 0; i < count; i++) {
-    editable e = open_ranks(ranks);
-    assert_int_equal(check_plan(e.file.bytes, e.file.count), OK);
-    faults[i].plant(&e);
-    fail_clear();
-    const status result = check_plan(e.file.bytes, e.file.count);
-    if (result != ERR_FORMAT || (faults[i].words && !strstr(fail_text(), faults[i].words)))
-      fail_msg("%s: code %d, \"%s\"", faults[i].name, result, fail_text());
-    free(e.file.bytes);
-  }
-}
-
 static void every_fault_of_nccl_is_named(void **state) {
   (void)state;
-  expect_named(FAULTS_OF_NCCL, ARRAY_LEN(FAULTS_OF_NCCL), "2\nexchange-transport: nccl");
+  check_faults(open_ranks("2\nexchange-transport: nccl"), FAULTS_OF_NCCL, ARRAY_LEN(FAULTS_OF_NCCL));
 }
 
 static void every_fault_is_named(void **state) {
   (void)state;
-  expect_named(FAULTS, ARRAY_LEN(FAULTS), "2");
+  check_faults(open_ranks("2"), FAULTS, ARRAY_LEN(FAULTS));
 }
 
 int main(void) {

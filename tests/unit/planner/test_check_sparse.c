@@ -6,7 +6,7 @@
 #include "planner/checks/check.h"
 #include "planner/draft.h"
 #include "planner/emit.h"
-#include "tests/unit/plan/plan_edit.h"
+#include "tests/unit/plan/plan_faults.h"
 
 #define SMALL "tests/oracle/small-glm52-fp8.json" /* layers 0 and 2 have an indexer */
 #define DEPLOY "max-num-seqs: 4\nmax-num-batched-tokens: 256\nmax-model-len: 512\n"
@@ -113,13 +113,7 @@ static void blocks_meet_at_the_sampled_tokens(editable *e) {
 }
 static void meetings_lie_elsewhere(editable *e) { e->h->io.meetings = e->h->io.sampled; }
 
-#define FAULT(name, words) {#name, name, words}
-struct fault {
-  const char *name;
-  void (*plant)(editable *);
-  const char *words; /* in the message, or null */
-};
-static const struct fault FAULTS[] = {
+static const plan_fault FAULTS[] = {
     FAULT(keys_of_another_layer, "keys"), FAULT(keys_are_kept_elsewhere, NULL),
     FAULT(lists_of_another_layer, "lists of layer 2, expected of layer 3"),
     FAULT(lists_are_left_out, NULL), FAULT(the_cut_knows_no_lists, "list_max"), FAULT(fewer_tokens_are_chosen, NULL),
@@ -133,7 +127,7 @@ static const struct fault FAULTS[] = {
     FAULT(rows_are_read_in_another_format, NULL), FAULT(a_side_product_starts_early, "starts beside"),
     FAULT(the_indexers_pages_are_too_few, NULL)};
 
-static const struct fault WIDENED_FAULTS[] = {
+static const plan_fault WIDENED_FAULTS[] = {
     FAULT(widened_rows_are_read_as_codes, "another format"), FAULT(a_wide_table_of_the_workspace, "block_table_stride"),
     FAULT(the_workspace_is_too_small, NULL), FAULT(rows_are_widened_from_another_format, NULL),
     FAULT(rows_of_another_layer_are_widened, "another layer's KV rows"), FAULT(nothing_is_widened, "before anything is written"),
@@ -141,42 +135,25 @@ static const struct fault WIDENED_FAULTS[] = {
     FAULT(the_others_have_the_prompts_counts, "the step's counts"), FAULT(the_table_is_the_steps, "wrong region"),
     FAULT(values_of_one_row_alone, "before anything is written"), FAULT(widened_rows_of_a_bf16_cache, NULL)};
 
-static const struct fault ONE_CHUNK_FAULTS[] = {
+static const plan_fault ONE_CHUNK_FAULTS[] = {
     FAULT(lists_of_two_chunks_take_turns, "folds no chunks"), FAULT(lists_of_two_chunks_are_spread, "that are one chunk"),
     FAULT(half_a_group_of_blocks, "whole groups of 32"), FAULT(more_blocks_than_run_at_once, "at most 128"),
     FAULT(four_blocks_share_a_token, "takes 64 rows by 512 threads"), FAULT(blocks_meet_in_the_work_region, NULL),
     FAULT(blocks_meet_at_the_sampled_tokens, NULL), FAULT(meetings_lie_elsewhere, NULL)};
 
-static void check_faults(const char *config, const char *deploy, const struct fault *faults, size_t count) {
-  uint32_t missed = 0;
-  for (size_t i = 0; i < count; i++) {
-    editable e = edit_plan(config, deploy);
-    assert_int_equal(check_plan(e.file.bytes, e.file.count), OK);
-    faults[i].plant(&e);
-    status result = check_plan(e.file.bytes, e.file.count);
-    if (result != ERR_FORMAT || (faults[i].words && !strstr(fail_text(), faults[i].words))) {
-      print_error("%s: code %d, \"%s\"\n", faults[i].name, result, result == OK ? "" : fail_text());
-      missed++;
-    }
-    fail_clear();
-    free(e.file.bytes);
-  }
-  assert_int_equal(missed, 0);
-}
-
 static void every_fault_is_caught(void **state) {
   (void)state;
-  check_faults(SMALL, DEPLOY, FAULTS, ARRAY_LEN(FAULTS));
+  check_faults(edit_plan(SMALL, DEPLOY), FAULTS, ARRAY_LEN(FAULTS));
 }
 
 static void every_fault_of_widening_is_caught(void **state) {
   (void)state;
-  check_faults(SMALL, DEPLOY "expand_tokens: 640\n", WIDENED_FAULTS, ARRAY_LEN(WIDENED_FAULTS));
+  check_faults(edit_plan(SMALL, DEPLOY "expand_tokens: 640\n"), WIDENED_FAULTS, ARRAY_LEN(WIDENED_FAULTS));
 }
 
 static void every_fault_of_lists_that_are_one_chunk_is_caught(void **state) {
   (void)state;
-  check_faults("tests/data/configs/deepseek-v3.2.json", "", ONE_CHUNK_FAULTS, ARRAY_LEN(ONE_CHUNK_FAULTS));
+  check_faults(edit_plan("tests/data/configs/deepseek-v3.2.json", ""), ONE_CHUNK_FAULTS, ARRAY_LEN(ONE_CHUNK_FAULTS));
 }
 
 /* Plans with many heads have the workspace by default, with few heads on request; it has room for at least one full-length context. */
