@@ -34,7 +34,7 @@ OUTPUT_LINES_SHOWN = 120
 ASAN_OPTIONS = "detect_stack_use_after_return=0"
 SKIP_REASON = r"^\s*SKIPPED: (.*)$"
 
-SCHEDULE_SECONDS = 40  # seconds of random schedules; tests/schedule/README.md
+SCHEDULE_SECONDS = 20  # seconds of random schedules; tests/schedule/README.md
 SHORT_LOAD = ["--self-test", "--clients", "64", "--seconds", "4"]
 VENV = "build/venv/bin/python"
 FUZZ_SECONDS = 1  # seconds for each target; tests/fuzz/README.md lists the long runs

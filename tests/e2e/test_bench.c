@@ -4,29 +4,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "e2e.h"
+#include "shell.h"
 #include "engine/base/base.h"
 
+
+/* P is a small plan of the shipped model, B the bench of it, G whether it is on a GPU, j a check in Python of a JSON file d with its ops o,
+ * c a check of a picture with f, the colour of each label. */
+static const char SETUP[] =
+  "P=small && G=True && case \"$D\" in *cpu) G=False;; esac && D=\"$D --threads 1 --quiet\" && B=\"$V bench $P $D\" && "
+  "j() { python3 -c \"import json; d = json.load(open('$1')); o = d['ops']; $2\"; } && "
+  "c() { python3 -c \"import xml.dom.minidom as m; f = {x.firstChild.firstChild.data.split(':')[0]: x.getAttribute('fill') "
+  "for x in m.parse('$1').getElementsByTagName('circle') if x.firstChild}; $2\"; } && ";
+
 static e2e_model tiny;
-
-/* In a scratch folder: V is the program, P a small plan of the shipped model, B the bench of it, D the device, j a check in Python of a
- * JSON file d with its ops o, c a check of a picture with f, the colour of each label. */
-static int shell(const char *command, char *text, size_t text_bytes) {
-  char setup[1024];
-  snprintf(setup, sizeof setup, "P=small && D='--device %s --threads 1 --quiet' && B=\"$V bench $P $D\" && "
-                                "G=%s && j() { python3 -c \"import json; d = json.load(open('$1')); o = d['ops']; $2\"; } && "
-                                "c() { python3 -c \"import xml.dom.minidom as m; f = {x.firstChild.firstChild.data.split(':')[0]: "
-                                "x.getAttribute('fill') for x in m.parse('$1').getElementsByTagName('circle') if x.firstChild}; "
-                                "$2\"; } && ",
-           e2e_device() == VERBATIM_DEVICE_CPU ? "cpu" : "gpu", e2e_device() == VERBATIM_DEVICE_CPU ? "False" : "True");
-  return e2e_shell(&tiny, setup, command, text, text_bytes);
-}
-
-static void expect(int code, const char *word, const char *command) {
-  static char text[1 << 17];
-  int found = shell(command, text, sizeof text);
-  if (found != code || !strstr(text, word)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, word, found, text);
-}
 
 /* 2 rows decode, 70 belong to a prompt, whose attention uses the other form. */
 static void everything_is_measured(void **state) {
@@ -188,12 +178,12 @@ int main(int argc, char **argv) {
                                      cmocka_unit_test(the_routing_is_that_of_the_step), cmocka_unit_test(what_it_cannot_do_is_told),
                                      cmocka_unit_test(a_plan_too_small_for_the_defaults)};
   e2e_begin(argc, argv);
+  shell_begin(&tiny, SETUP);
   e2e_make_model(&tiny, "tests/data/configs/smallest.json", "max-num-seqs: 1\nmax-num-batched-tokens: 1\nmax-model-len: 64\n"
                                                             "kv_pages: 1\nladder: [1]\n");
-  char text[4096];
-  int made = shell("printf 'max-num-seqs: 8\\nmax-num-batched-tokens: 100\\nmax-model-len: 512\\nkv_pages: 64\\n' > y && "
-                   "$V plan $TINY --config y -o $P --quiet", text, sizeof text);
-  if (made != 0) fprintf(stderr, "%s", text);
+  int made = shell_run("printf 'max-num-seqs: 8\\nmax-num-batched-tokens: 100\\nmax-model-len: 512\\nkv_pages: 64\\n' > y && "
+                   "$V plan $TINY --config y -o $P --quiet");
+  if (made != 0) fprintf(stderr, "%s", shell.output);
   int result = made ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
   e2e_remove(&tiny);
   return result;

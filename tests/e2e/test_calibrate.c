@@ -5,31 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "e2e.h"
+#include "shell.h"
 #include "engine/base/base.h"
 #include "engine/weights/safetensors.h"
 
-#define OUTPUT_BYTES (1u << 16)
 #define LAYERS 2u
-#define SETUP "M=model && D=--device\\ %s && C=\"$V calibrate bf16.plan model --jsonl prompts --quiet $D\" && "
+#define SETUP "M=model && C=\"$V calibrate bf16.plan model --jsonl prompts --quiet $D\" && "
 
 static e2e_model model;
-static char output[OUTPUT_BYTES], setup[256];
 
 /* Three prompts by ids; the second also generates tokens. The largest numbers of the layers are in different halves of a row. */
 static const int32_t IDS[3][5] = {{2, 2, 2, 2, 2}, {0, 2, 6, 2, 2}, {2, 2, 2, 2, 4}};
 static const char PROMPTS[] = "{\"prompt_ids\": [2,2,2,2,2]}\n{\"prompt_ids\": [0,2,6,2,2], \"max_tokens\": 4, \"ignore_eos\": true}\n"
                               "{\"prompt_ids\": [2,2,2,2,4]}\n";
-
-static int shell(const char *command) { return e2e_shell(&model, setup, command, output, sizeof output); }
-static void must(const char *command) {
-  int code = shell(command);
-  if (code != 0) fail_msg("%s: exit code %d: %s", command, code, output);
-}
-static void expect(int code, const char *words, const char *command) {
-  int found = shell(command);
-  if (found != code || !strstr(output, words)) fail_msg("%s: expected %d and \"%s\", found %d: %s", command, code, words, found, output);
-}
 
 /* === The content of the rows ============================================================================================ */
 
@@ -87,7 +75,7 @@ static void scales_are_of_the_largest_magnitudes(void **state) {
   safetensors *set = NULL;
   read_rows(&c);
   must("rm -f $M/kv_scales.safetensors && $C && test -s $M/kv_scales.safetensors");
-  assert_non_null(strstr(output, "scales of 2 layers, from 3 prompts"));
+  assert_non_null(strstr(shell.output, "scales of 2 layers, from 3 prompts"));
   assert_int_equal(safetensors_open(&set, model.model_dir), OK);
   for (uint32_t i = 0; i < LAYERS; i++) {
     char name[64];
@@ -175,7 +163,6 @@ static int begin(void **state) {
   e2e_make_plan(&model, "fp8.plan", "{max-num-seqs: 4, max-num-batched-tokens: 16, max-model-len: 64, kv-cache-dtype: fp8}", plan);
   snprintf(path, sizeof path, "%s/prompts", model.folder);
   e2e_write_file(path, PROMPTS);
-  snprintf(setup, sizeof setup, SETUP, e2e_device() == VERBATIM_DEVICE_CPU ? "cpu" : "gpu");
   return 0;
 }
 
@@ -192,5 +179,6 @@ int main(int argc, char **argv) {
     cmocka_unit_test(wrong_use_is_named),
   };
   e2e_begin(argc, argv);
+  shell_begin(&model, SETUP);
   return cmocka_run_group_tests(tests, begin, end);
 }

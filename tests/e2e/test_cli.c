@@ -10,33 +10,14 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "e2e.h"
+#include "shell.h"
 #include "engine/base/base.h"
+
+/* P is the plan, M the model folder, R a quiet run of both. */
+#define SETUP "P=plan && M=model && R=\"$V run plan model --device cpu --threads 1 --quiet --max-tokens 2\" && "
 
 static e2e_model tiny;
 static char program[E2E_PATH_MAX];
-
-/* Exit code of a shell command in the scratch folder, where V is the program, P the plan, M the model folder, R a quiet run of both. */
-static int shell(const char *command, char *text, size_t text_bytes) {
-  static const char setup[] = "P=plan && M=model && R=\"$V run plan model --device cpu --threads 1 --quiet --max-tokens 2\" && ";
-  return e2e_shell(&tiny, setup, command, text, text_bytes);
-}
-
-/* The command ends with the code, and prints the word. */
-static void expect(int code, const char *word, const char *command) {
-  char text[16384];
-  int found = shell(command, text, sizeof text);
-  if (found != code || !strstr(text, word)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, word, found, text);
-}
-
-/* Like expect, and the only printed line is an error. */
-static void expect_error(int code, const char *word, const char *command) {
-  char text[16384];
-  int found = shell(command, text, sizeof text);
-  const char *newline = strchr(text, '\n');
-  if (found != code || strncmp(text, "verbatim: ", 10) != 0 || !strstr(text, word) || !newline || newline[1])
-    fail_msg("%s: expected %d and one line with \"%s\", found %d and \"%s\"", command, code, word, found, text);
-}
 
 static void sound_run(void **state) {
   (void)state;
@@ -163,7 +144,7 @@ static void outputs_are_not_inputs(void **state) {
 static void outputs_are_files(void **state) {
   (void)state;
   const char *const outputs[] = {"folder", "pipe"};
-  assert_int_equal(shell("mkdir -p folder && rm -f pipe && mkfifo pipe", (char[64]){0}, 64), 0);
+  must("mkdir -p folder && rm -f pipe && mkfifo pipe");
   for (size_t i = 0; i < ARRAY_LEN(outputs); i++) {
     char command[256];
     snprintf(command, sizeof command, "timeout 20 $V plan $M --force -o %s", outputs[i]);
@@ -430,13 +411,13 @@ static void wrong_words_are_explained(void **state) {
       {2, "found no --output", "eval $E --plan plan --model $M"}, {2, "found 1 words", "run plan"}, {2, "found 0 words", "serve"},
       {2, "expected a prompt", "run plan $M < zero"}, {2, "expected an item", "score plan $M --jsonl zero"},
       {2, "found also \"model\"", "plan $M $M -o q"}, {2, "found also \"plan\"", "show plan plan"}};
-  shell("$R --receipt r --ids '1 2' && echo '{}' > j", (char[16384]){0}, 16384);
+  must("$R --receipt r --ids '1 2' && echo '{}' > j");
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-    char command[1024], text[16384];
+    char command[1024];
+    const char *text = shell.output;
     snprintf(command, sizeof command, "%sE=$OLDPWD/tests/examples/count.yaml && timeout 60 $V %s%s", setup, cases[i].command,
              strchr(cases[i].command, '<') ? "" : " < zero");
     expect_error(cases[i].code, cases[i].word, command);
-    shell(command, text, sizeof text);
     if (!strstr(text, "expected ") || !strstr(text, "found ") || !strstr(text, "hint: ")) fail_msg("%s: \"%s\"", command, text);
   }
   expect_error(2, "unknown option --max-num-seq; hint: the nearest is --max-num-seqs", "$V plan $M -o q --max-num-seq 4");
@@ -455,9 +436,10 @@ static void no_hint_to_do_what_was_done(void **state) {
                                          "$V probe --copy model", "$V doctor"};
   expect(7, "use --device cpu", "CUDA_VISIBLE_DEVICES= $V run plan model --ids 1 --device gpu"); /* the control */
   for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
-    char command[256], text[16384];
+    char command[256];
+    const char *text = shell.output;
     snprintf(command, sizeof command, "CUDA_VISIBLE_DEVICES= %s", commands[i]);
-    int found = shell(command, text, sizeof text);
+    int found = shell_run(command);
     if (found != (i == 1 || i == 2 ? 7 : 0) || strstr(text, "--device cpu")) fail_msg("%s: %d and \"%s\"", command, found, text);
   }
   expect(0, "note: on the CPU, because: ", "CUDA_VISIBLE_DEVICES= $V run plan model --threads 1 --max-tokens 2 --ids 1");
@@ -488,6 +470,7 @@ int main(int argc, char **argv) {
     cmocka_unit_test(tiny_budget), cmocka_unit_test(one_deployment_file), cmocka_unit_test(doctor),
     cmocka_unit_test(wrong_words_are_explained), cmocka_unit_test(no_hint_to_do_what_was_done), cmocka_unit_test(copy_baseline)};
   e2e_begin(argc, argv);
+  shell_begin(&tiny, SETUP);
   e2e_binary("verbatim", program);
   e2e_make_model(&tiny, "tests/oracle/small-v3.json", "max-num-seqs: 2\nmax-model-len: 128\nkv_pages: 4\n");
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

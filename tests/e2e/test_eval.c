@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "e2e.h"
+#include "shell.h"
 #include "engine/base/base.h"
 
 #ifdef __SANITIZE_ADDRESS__ /* runs are slow: fewer of each kind */
@@ -16,37 +16,14 @@ enum { CUTS = 2, KILLS = 1, LOSSES = 1 };
 enum { CUTS = 5, KILLS = 2, LOSSES = 3 };
 #endif
 
+/* E evaluates the tasks into the folder that follows; R replays. */
+static const char SETUP[] =
+  "D=\"$D --quiet\" && E=\"$V eval tasks/all.yaml tasks/compare.yaml tasks/whole.yaml tasks/drawn.yaml --plan tiny.plan --model $TINY $D "
+  "--output\" && R=\"$V replay $D\" && ";
+
 static e2e_model model; /* its scratch folder is shared: tasks/, items.jsonl, tiny.plan */
 
 /* === Commands and files ===================================================================================================== */
-
-/* E evaluates the tasks into the folder that follows; R replays; SUM prints the manifest's digest. */
-static int shell(char *text, size_t text_bytes, const char *command) {
-  char setup[512];
-  snprintf(setup, sizeof setup, "D='--device %s --quiet' && E=\"$V eval tasks/all.yaml tasks/compare.yaml tasks/whole.yaml "
-      "tasks/drawn.yaml "
-           "--plan tiny.plan --model $TINY $D --output\" && R=\"$V replay $D\" && ",
-           e2e_device() == 0 ? "gpu" : "cpu");
-  return e2e_shell(&model, setup, command, text, text_bytes);
-}
-
-static void must(const char *command) {
-  char text[16384];
-  int code = shell(text, sizeof text, command);
-  if (code != 0) fail_msg("%s: ended with %d: %s", command, code, text);
-}
-
-/* The command ends with the code, and its output contains the words. */
-static void expect(int code, const char *words, const char *command) {
-  char text[16384];
-  int found = shell(text, sizeof text, command);
-  if (found != code || !strstr(text, words)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, words, found, text);
-}
-
-static void write_text(const char *name, const char *text) {
-  FILE *file = e2e_open(&model, name, "wb");
-  assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
-}
 
 static char *read_text(const char *name, size_t *bytes) {
   char path[2 * E2E_PATH_MAX];
@@ -463,6 +440,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(waits_for_no_pipe), cmocka_unit_test(shows_keys_plainly), cmocka_unit_test(refused)};
   char path[E2E_PATH_MAX];
   e2e_begin(argc, argv);
+  shell_begin(&model, SETUP);
   e2e_make_model(&model, "tests/oracle/small-v3.json", "max-num-seqs: 8\nmax-num-batched-tokens: 64\nmax-model-len: 512\nkv-pages: "
       "48\nladder: [1, 2, 4, "
       "8]\n");

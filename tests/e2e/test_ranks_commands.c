@@ -6,24 +6,13 @@
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>
-#include "e2e.h"
+#include "shell.h"
 #include "engine/base/base.h"
 
+/* `each f` calls f with the plan of one rank as $1 and N=1, then with that of two and N=2. */
+#define SETUP "D='--device cpu --threads 1 --quiet' && each() { N=1 && \"$@\" one && N=2 && \"$@\" two; } && "
+
 static e2e_model model; /* its scratch folder has the plans `one` and `two` of the shipped model */
-
-/* V is the program, TINY the shipped model, D the device; `each f` calls f with the plan of one rank as $1 and N=1, then with
- * that of two and N=2. */
-static int shell(const char *command, char *text, size_t text_bytes) {
-  static const char setup[] = "D='--device cpu --threads 1 --quiet' && each() { N=1 && \"$@\" one && N=2 && \"$@\" two; } && ";
-  return e2e_shell(&model, setup, command, text, text_bytes);
-}
-
-/* The command ends with the code, and prints the word. */
-static void expect(int code, const char *word, const char *command) {
-  char text[16384];
-  const int found = shell(command, text, sizeof text);
-  if (found != code || !strstr(text, word)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, word, found, text);
-}
 
 /* === Results are equal ====================================================================================================== */
 
@@ -106,13 +95,13 @@ int main(int argc, char **argv) {
     cmocka_unit_test(run_and_diff), cmocka_unit_test(verify_on_the_other), cmocka_unit_test(score_and_calibrate),
     cmocka_unit_test(eval_and_replay), cmocka_unit_test(serve_a_plan), cmocka_unit_test(audit_needs_one_rank),
     cmocka_unit_test(no_gpus)};
-  char text[4096];
   e2e_begin(argc, argv);
+  shell_begin(&model, SETUP);
   e2e_make_model(&model, "tests/data/configs/smallest.json", "max-num-seqs: 1\nmax-num-batched-tokens: 1\nmax-model-len: 64\n"
                                                              "kv_pages: 1\nladder: [1]\n");
-  const int made = shell("printf 'max-num-seqs: 8\\nmax-num-batched-tokens: 100\\nmax-model-len: 512\\nkv_pages: 64\\n' > y && "
-                         "p() { $V plan $TINY --config y --tensor-parallel-size $N -o $1 --quiet; } && each p", text, sizeof text);
-  if (made != 0) fprintf(stderr, "%s", text);
+  const int made = shell_run("printf 'max-num-seqs: 8\\nmax-num-batched-tokens: 100\\nmax-model-len: 512\\nkv_pages: 64\\n' > y && "
+                         "p() { $V plan $TINY --config y --tensor-parallel-size $N -o $1 --quiet; } && each p");
+  if (made != 0) fprintf(stderr, "%s", shell.output);
   const int result = made ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
   e2e_remove(&model);
   return result;

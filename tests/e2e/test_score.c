@@ -10,44 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "e2e.h"
+#include "shell.h"
 #include "engine/base/base.h"
 
 #define LINES_MAX 64
 #define TINY_VOCAB 768u
 
+/* S scores a file with the random model, T with the shipped one under tests/tiny/deploy.yaml. */
+#define SETUP "D=\"$D --quiet\" && S=\"$V score plan model $D\" && T=\"$V score tiny.plan $TINY $D\" && "
+
 static e2e_model model; /* random, vocabulary 384; the scratch folder that all tests share */
 
 /* === Commands and files ===================================================================================================== */
-
-/* Exit code of a shell command in the scratch folder, and its output. S scores a file with the random model, T with the shipped one under
- * tests/tiny/deploy.yaml, both on the CPU unless the test's device is another. */
-static int shell(char *text, size_t text_bytes, const char *command) {
-  char setup[256];
-  snprintf(setup, sizeof setup, "D='--device %s --quiet' && S=\"$V score plan model $D\" && T=\"$V score tiny.plan $TINY $D\" && ",
-           e2e_device() == 0 ? "gpu" : "cpu");
-  return e2e_shell(&model, setup, command, text, text_bytes);
-}
-
-static void must(const char *command) {
-  char text[16384];
-  int code = shell(text, sizeof text, command);
-  if (code != 0) fail_msg("%s: ended with %d: %s", command, code, text);
-}
-
-/* The command ends with the code and one line, which contains the word. */
-static void expect_error(int code, const char *word, const char *command) {
-  char text[16384];
-  int found = shell(text, sizeof text, command);
-  const char *newline = strchr(text, '\n');
-  if (found != code || strncmp(text, "verbatim: ", 10) != 0 || !strstr(text, word) || !newline || newline[1])
-    fail_msg("%s: expected %d and one line with \"%s\", found %d and \"%s\"", command, code, word, found, text);
-}
-
-static void write_text(const char *name, const char *text) {
-  FILE *file = e2e_open(&model, name, "wb");
-  assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
-}
 
 /* The lines of a file, as objects. Returns their number. */
 static uint32_t read_lines(const char *name, json_t *lines[LINES_MAX]) {
@@ -459,6 +433,7 @@ int main(int argc, char **argv) {
     cmocka_unit_test(windows), cmocka_unit_test(nonfinite), cmocka_unit_test(refused)};
   char path[E2E_PATH_MAX];
   e2e_begin(argc, argv);
+  shell_begin(&model, SETUP);
   e2e_make_model(&model, "tests/oracle/small-v3.json",
                  "max-num-seqs: 8\nmax-num-batched-tokens: 64\nmax-model-len: 512\nkv_pages: 48\nchunk_tokens: 64\ngroup_chunks: 2\n"
                  "ladder: [1, 2, 4, 8]\n");

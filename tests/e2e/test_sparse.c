@@ -6,27 +6,20 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include "e2e.h"
+#include "shell.h"
 #include "engine/base/base.h"
 
-#define OUTPUT_BYTES (1u << 16)
 #define VOCAB 384u
 #define TOPK 64u
 #define LIMITS "max-num-seqs: 4\nmax-num-batched-tokens: 256\nmax-model-len: 512\nchunk_tokens: 64\ngroup_chunks: 2\n"
 #define MANY_HEADS "tests/oracle/small-v32-heads-fp8.json" /* index lists of 2 * TOPK */
 #define LIMITS_ONE_CHUNK "max-num-seqs: 4\nmax-num-batched-tokens: 256\nmax-model-len: 512\nchunk_tokens: 128\ngroup_chunks: 2\n"
 /* Other programs may use the GPU during these runs, each of which reports that it noticed. */
-#define SETUP "R=\"$V run plan model --ids --quiet --device %s --ignore-eos\" && S='diff -I ^verbatim:.GPU.memory:' && "
+#define SETUP "R=\"$V run plan model --ids --quiet $D --ignore-eos\" && S='diff -I ^verbatim:.GPU.memory:' && "
 
 static e2e_model model;
-static char output[OUTPUT_BYTES], setup[256];
 
 static const char *device(void) { return e2e_device() == VERBATIM_DEVICE_CPU ? "cpu" : "gpu"; }
-
-static void must(const char *command) {
-  int code = e2e_shell(&model, setup, command, output, sizeof output);
-  if (code != 0) fail_msg("%s: exit code %d: %s", command, code, output);
-}
 
 /* `count` ids, the same for the same seed. */
 static void write_ids(FILE *file, uint64_t seed, uint32_t count) {
@@ -58,7 +51,6 @@ static void write_deploy(const char *name, const char *deploy, const char *more)
 
 static void make(const char *config, const char *deploy) {
   e2e_make_model(&model, config, deploy);
-  snprintf(setup, sizeof setup, SETUP, device());
 }
 
 /* === Dense attention ==================================================================================================== */
@@ -188,5 +180,6 @@ int main(int argc, char **argv) {
       cmocka_unit_test(pieces_of_scores), cmocka_unit_test(audits_of_the_indexer), cmocka_unit_test(audits_of_e4m3),
       cmocka_unit_test(audits_of_many_heads)};
   e2e_begin(argc, argv);
+  shell_begin(&model, SETUP);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "e2e.h"
+#include "shell.h"
 #include "engine/base/base.h"
 #include "engine/receipts/receipt.h"
 
@@ -30,17 +30,12 @@ static e2e_model model; /* random, with a tokenizer; the scratch folder that all
 
 /* === Commands and files ===================================================================================================== */
 
-/* The command, on the device D, ends with the code, and its output contains the words, the last of which is null. */
+/* The command ends with the code, and prints the words, the last of which is null. */
 static void expect_all(int code, const char *const *words, const char *command) {
-  static char text[TEXT_MAX];
-  bool is_cpu = e2e_device() == VERBATIM_DEVICE_CPU;
-  int found = e2e_shell(&model, is_cpu ? "D='--device cpu --quiet' && " : "D='--device gpu --quiet' && ", command, text, sizeof text);
-  if (found != code) fail_msg("%s: expected %d, found %d and \"%.2000s\"", command, code, found, text);
+  expect(code, "", command);
   for (; *words; words++)
-    if (!strstr(text, *words)) fail_msg("%s: expected \"%s\", found \"%.2000s\"", command, *words, text);
+    if (!strstr(shell.output, *words)) fail_msg("%s: expected \"%s\", found \"%.2000s\"", command, *words, shell.output);
 }
-
-static void expect(int code, const char *word, const char *command) { expect_all(code, (const char *const[]){word, NULL}, command); }
 
 static char *read_text(const char *name) {
   FILE *file = e2e_open(&model, name, "rb");
@@ -49,11 +44,6 @@ static char *read_text(const char *name) {
   assert_true(fread(text, 1, TEXT_MAX - 1, file) < TEXT_MAX - 1);
   fclose(file);
   return text;
-}
-
-static void write_text(const char *name, const char *text) {
-  FILE *file = e2e_open(&model, name, "wb");
-  assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
 /* === A receipt with every option except text ================================================================================ */
@@ -460,6 +450,7 @@ int main(int argc, char **argv) {
                                      cmocka_unit_test(traces_are_made_again), cmocka_unit_test(cut_receipts)};
   char path[E2E_PATH_MAX];
   e2e_begin(argc, argv);
+  shell_begin(&model, "D=\"$D --quiet\" && ");
   e2e_make_text_model(&model, "tests/oracle/small-v3.json", DEPLOY);
   e2e_make_plan(&model, "other", OTHER, path);
   e2e_make_plan(&model, "short", SHORT, path);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "e2e.h"
+#include "shell.h"
 #include "engine/base/base.h"
 #include "engine/cpu/cpu.h"
 
@@ -174,16 +174,6 @@ static void planted_faults_are_found(void **state) {
 
 /* === Traces and audits ====================================================================================================== */
 
-static char output[1u << 16];
-
-static void must(const char *command) {
-  char setup[128];
-  snprintf(setup, sizeof setup, "R='model --ids --quiet --device %s --ignore-eos --jsonl prompts' && ",
-           e2e_device() == VERBATIM_DEVICE_CPU ? "cpu" : "gpu");
-  int code = e2e_shell(&model, setup, command, output, sizeof output);
-  if (code != 0) fail_msg("%s: exit code %d: %s", command, code, output);
-}
-
 /* Every point of every token, including KV rows and keys; and a fault that both ways locate at the same op. */
 static void traces_are_equal_and_audits_pass(void **state) {
   (void)state;
@@ -215,6 +205,7 @@ int main(int argc, char **argv) {
                                      cmocka_unit_test(planted_faults_are_found),
                                      cmocka_unit_test(traces_are_equal_and_audits_pass)};
   e2e_begin(argc, argv);
+  shell_begin(&model, "R=\"model --ids --quiet $D --ignore-eos --jsonl prompts\" && ");
   e2e_requests_make_long(&requests, REQUESTS, 384, LONG, LONG_TOKENS, PROMPT_MAX, TOKENS_MAX);
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   e2e_requests_free(&requests);
