@@ -84,6 +84,8 @@ static void describe(bench *self) {
   if (self->devices.count && !(r->rates.flops > 0)) r->rates.flops = BENCH_FLOPS_PER_S;
   if (self->devices.count && !(r->rates.link_bytes > 0)) r->rates.link_bytes = BENCH_LINK_BYTES_PER_S;
   r->ranks = self->plan->header->limits.ranks;
+  r->planned_bytes = align_up(self->plan->header->device_bytes, GPU_GRANULARITY);
+  for (uint32_t i = 0; i < self->devices.count; i++) r->reserved_bytes[i] = gpu_reserved_bytes(self->devices.list[i]);
   r->graphs = counts.graphs;
   r->nvrtc_version = counts.nvrtc_version;
   r->cublaslt_version = counts.cublaslt_version;

@@ -83,6 +83,8 @@ typedef struct bench_report {
   uint32_t driver_version, nvrtc_version; /* as in verbatim_info */
   uint64_t cublaslt_version;
   uint32_t ranks;                 /* GPUs, or what the CPU runs as such */
+  uint64_t planned_bytes;         /* of each GPU, as verbatim_memory.planned          */
+  uint64_t reserved_bytes[RANKS_MAX]; /* measured, of each rank's GPU; 0 on the CPU   */
   uint32_t nccl_version;          /* as in nccl.h; 0: exchanges are not compared with NCCL */
   char nccl_note[FAIL_TEXT_MAX];  /* why they are not, or ""            */
   bench_rates rates;              /* of the floors */

@@ -5,6 +5,7 @@
 #include "common/output.h"
 #include "gpu/nccl.h"
 #include "ops/kernels.h"
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,14 @@ static double ratio(double us, double floor_us) { return floor_us > 0 ? us / flo
 
 /* === Tables ================================================================================================================= */
 
+/* Planned and measured memory of the GPUs. */
+static void print_memory(const bench_report *r) {
+  if (!r->is_gpu) return;
+  printf("memory       %" PRIu64 " bytes planned of each GPU; reserved", r->planned_bytes);
+  for (uint32_t i = 0; i < r->ranks; i++) printf(" %" PRIu64, r->reserved_bytes[i]);
+  printf("\n");
+}
+
 static void print_head(const cli_bench_report *self) {
   const bench_report *r = self->results;
   char digits[DIGEST_TEXT_BYTES];
@@ -35,6 +44,7 @@ static void print_head(const cli_bench_report *self) {
   printf("\nplan         %s\n", digest_text(self->plan->header->digest, digits));
   printf("numerics id  %s\n", digest_text(self->plan->header->numerics_id, digits));
   if (r->ranks > 1) printf("gpu_count    %u\n", r->ranks);
+  print_memory(r);
   if (r->nccl_version)
     printf("nccl         %u.%u.%u: next to each exchange, its gather of as many bytes\n", NCCL_VERSION_PARTS(r->nccl_version));
   if (*r->nccl_note) printf("nccl         not compared: %s\n", r->nccl_note);
@@ -202,6 +212,14 @@ static json_t *start_json(const bench_report *r) {
                    (int)s->kernels_compiled, "graphs", (int)r->graphs);
 }
 
+static json_t *memory_json(const bench_report *r) {
+  json_t *reserved = json_array();
+  int failed = !reserved;
+  for (uint32_t i = 0; r->is_gpu && i < r->ranks; i++)
+    failed |= json_array_append_new(reserved, json_integer((json_int_t)r->reserved_bytes[i]));
+  return failed ? NULL : json_pack("{s:I, s:o}", "planned_bytes", (json_int_t)r->planned_bytes, "reserved_bytes", reserved);
+}
+
 static json_t *machine_json(const bench_report *r) {
   return json_pack("{s:s, s:b, s:i, s:i, s:I, s:i}", "name", r->device, "is_gpu", (int)r->is_gpu, "driver_version", (int)r->driver_version,
                    "nvrtc_version", (int)r->nvrtc_version, "cublaslt_version", (json_int_t)r->cublaslt_version, "nccl_version",
@@ -217,11 +235,11 @@ status cli_bench_report_json(const cli_bench_report *self, const char *path) {
   for (uint32_t i = 0; i < r->op_count; i++) failed |= json_array_append_new(ops, op_json(&r->ops[i]));
   for (uint32_t i = 0; i < r->decode_count; i++) failed |= json_array_append_new(decodes, decode_json(&r->decodes[i]));
   for (uint32_t i = 0; i < r->prefill_count; i++) failed |= json_array_append_new(prefills, prefill_json(&r->prefills[i]));
-  json_t *root = json_pack("{s:s, s:s, s:s, s:o, s:i, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "verbatim", VERBATIM_VERSION, "plan",
+  json_t *root = json_pack("{s:s, s:s, s:s, s:o, s:i, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "verbatim", VERBATIM_VERSION, "plan",
                            digest_text(h->digest, digits[0]), "numerics_id", digest_text(h->numerics_id, digits[1]), "device",
                            machine_json(r), "gpu_count", (int)r->ranks, "floor_bytes_per_s", r->rates.bytes, "floor_flops_per_s",
-                           r->rates.flops, "floor_link_bytes_per_s", r->rates.link_bytes, "start", start_json(r), "ops", ops,
-                           "decode", decodes, "prefill", prefills);
+                           r->rates.flops, "floor_link_bytes_per_s", r->rates.link_bytes, "memory", memory_json(r), "start",
+                           start_json(r), "ops", ops, "decode", decodes, "prefill", prefills);
   if (root && !failed) return cli_output_file(path, root, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
   json_decref(root);
   return FAIL(ERR_LIMIT, "bench: no memory");

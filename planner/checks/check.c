@@ -21,7 +21,7 @@
 /* Several times the need of the largest model, so that arbitrary bytes are judged within seconds. */
 #define BUFFERS_MAX 16384u
 #define PAIRS_MAX (UINT64_C(1) << 30)   /* pairs of a buffer and a pointer */
-#define OP_RUNS_MAX (UINT64_C(1) << 24) /* ops of all simulated steps together */
+#define OP_RUNS_MAX (UINT64_C(1) << 26) /* ops of all simulated steps together */
 
 typedef struct run { /* written bytes [start, end) of a buffer's row */
   uint64_t start, end;

@@ -3,7 +3,8 @@
 
 BINARIES holds verbatim, random_model, schedule_fuzz, gpu_tests/test_gpu_ranks and, where the system has none, libcmocka.so.0. First the
 tests, as many at a time as there are GPUs for them: golden receipts on 1, 2, 4 ... GPUs, the test of faults, schedules. Then the timings,
-one at a time: four models with random weights, decode steps and prompts, and the exchanges alone. OUTPUT gets a text of each part, the
+one at a time: four models with random weights, decode steps and prompts, and the exchanges alone; and, where they fit, the largest models
+whole, with contexts of 1,024 and 8,192 tokens, whose memory on each GPU must be what the plan says. OUTPUT gets a text of each part, the
 JSON of each timing and sums.json. Each part has a timeout, and no part begins after --seconds. The last line counts parts; the exit code
 is 1 if any failed. Uses only the standard library. Runs in the root of the repository. Read next: tools/test.py.
 """
@@ -32,14 +33,17 @@ BATCHES = (1, 16, 64, 256)
 BENCH_DEPLOY = """max-num-seqs: 256
 max-num-batched-tokens: 8192
 max-model-len: 8448
-kv-pages: 4224
 ladder: [1, 4, 16, 64, 256]
 """
 FP8_ROWS = "kv-cache-dtype: fp8_ds_mla\n"
 E4M3 = {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [128, 128]}
-# configuration, layers of a cut e4m3 model, deployment
+# configuration, layers of an e4m3 model (0: all; None: bf16, whole), deployment
 SHAPES = {"flash": ("glm-4.7-flash.json", None, ""), "v3": ("deepseek-v3.json", 8, FP8_ROWS),
           "v32": ("deepseek-v3.2.json", 8, FP8_ROWS), "v2lite": ("deepseek-v2-lite.json", None, "")}
+# For 8 GPUs of 141 GB: 256 sequences of 1,024 tokens, or 64 of 8,192, fit next to the weights; half as many next to Kimi-K2's.
+WHOLE = {"whole-v3": ("deepseek-v3.json", 0, FP8_ROWS + "kv-pages: 8512\n"),
+         "whole-v32": ("deepseek-v3.2.json", 0, FP8_ROWS + "kv-pages: 8512\n"),
+         "whole-kimi-k2": ("kimi-k2.json", 0, FP8_ROWS + "kv-pages: 4224\n")}
 
 
 class Skip(Exception):
@@ -232,21 +236,22 @@ def schedules(several, ranks):
 
 def make_shape(several, name):
     """Folder with the configuration, cut to some of its layers."""
-    source, layers, deploy = SHAPES[name]
+    source, layers, deploy = {**SHAPES, **WHOLE}[name]
     folder = os.path.join(several.scratch, name)
     os.makedirs(folder, exist_ok=True)
     with open("tests/data/configs/" + source, encoding="utf-8") as file:
         config = json.load(file)
     text = config.get("text_config", config)
-    if layers:
+    if layers is not None:
         text.setdefault("quantization_config", E4M3)
+    if layers:
         text["num_hidden_layers"] = layers
         for key in ("layer_types", "mlp_layer_types"):
             if key in text:
                 text[key] = text[key][:layers]
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file)
-    return folder, BENCH_DEPLOY + deploy
+    return folder, BENCH_DEPLOY + deploy + ("" if "kv-pages" in deploy else "kv-pages: 4224\n")
 
 
 def shape_plan(several, part, name, ranks):
@@ -262,14 +267,19 @@ def bench(several, part, plan, options):
         return json.load(file)
 
 
-def steps(several, name, ranks):
+def steps(several, name, ranks, contexts=(1024,), timeout_s=100):
     def measure(part):
-        found = bench(several, part, shape_plan(several, part, name, ranks), ["--no-ops", "--context", "1024"])
-        decode = " ".join("%d:%.0f" % (row["batch"], row["step_us"]) for row in found["decode"] if row["batch"] in BATCHES)
+        options = ["--no-ops", "--context", ",".join(map(str, contexts))]
+        found = bench(several, part, shape_plan(several, part, name, ranks), options)
+        planned, reserved = found["memory"]["planned_bytes"], found["memory"]["reserved_bytes"]
+        if set(reserved) - {planned}:
+            raise RuntimeError("memory: expected %d bytes of each GPU, found %s" % (planned, reserved))
+        decode = " ".join("%dx%d:%.0f" % (row["batch"], row["context"], row["step_us"])
+                          for row in found["decode"] if row["batch"] in BATCHES)
         prompts = " ".join("%dx%d:%.1f" % (row["prompts"], row["tokens"], 1e-3 * row["us"]) for row in found["prefill"])
-        return "decode us %s; prompts ms %s" % (decode, prompts)
+        return "decode us %s; prompts ms %s; %.2f GB of each GPU" % (decode, prompts, 1e-9 * planned)
 
-    return Part("steps-%s-%d" % (name, ranks), ranks, 100, measure)
+    return Part("steps-%s-%d" % (name, ranks), ranks, timeout_s, measure)
 
 
 def exchanges(several, name, ranks):
@@ -292,7 +302,9 @@ def exchanges(several, name, ranks):
 def timing_parts(several):
     several_ranks = [ranks for ranks in reversed(several.counts()) if ranks > 1]
     parts = [steps(several, name, ranks) for name in SHAPES for ranks in reversed(several.counts())]
-    return parts + [exchanges(several, name, ranks) for ranks in several_ranks for name in SHAPES]
+    parts += [exchanges(several, name, ranks) for ranks in several_ranks for name in SHAPES]
+    whole = several.counts()[-1]
+    return parts + [part for name in WHOLE for part in (steps(several, name, whole, (1024, 8192), 400), exchanges(several, name, whole))]
 
 
 # === The whole ===============================================================================================================
