@@ -134,8 +134,11 @@ static void put_tiles(FILE *to, const eval_report_data *d) {
   fputs("<dl class=\"tiles\">\n", to);
   put_score_tile(to, d);
   begin_tile(to, "items");
-  fprintf(to, "%" PRIu64 "</span><br/><small>%" PRIu64 " right, %" PRIu64 " wrong, %" PRIu64 " failed</small>", d->lines, risk->right,
+  const uint64_t told = risk->items + d->all.failed;
+  fprintf(to, "%" PRIu64 "</span><br/><small>%" PRIu64 " right, %" PRIu64 " wrong, %" PRIu64 " failed", d->lines, risk->right,
           risk->items - risk->right, d->all.failed);
+  if (d->lines > told) fprintf(to, ", %" PRIu64 " not judged", d->lines - told);
+  fputs("</small>", to);
   end_tile(to);
   put_cut_tile(to, d);
   if (risk->known) {
@@ -266,6 +269,7 @@ static void put_scores(FILE *to, const eval_report_data *d) {
   bool is_shown[EVAL_REPORT_DATA_UNITS] = {false};
   begin_section(to, "Scores", "<p>Each score with its 95&#160;% interval and the method that gave it: Wilson's for shares, a "
                               "bootstrap for perplexities, MOVER for means of tasks. The bar is the interval, the dot the score.</p>");
+  fputs("<div class=\"scores\">\n", to);
   begin_table(to, "task|#items|metric|#score|#95&#160;% interval|-<span class=\"scale\"><span>0</span><span>50</span><span>100&#160;%"
                   "</span></span>");
   for (size_t i = 0; i < json_array_size(groups) && i < GROUPS_MOST; i++) {
@@ -275,7 +279,7 @@ static void put_scores(FILE *to, const eval_report_data *d) {
     put_members(to, d, name, is_shown);
   }
   put_members(to, d, NULL, is_shown);
-  fputs("</tbody></table>\n", to);
+  fputs("</tbody></table>\n</div>\n", to);
   if (d->units_left_out) fprintf(to, "<p class=\"soft\">%" PRIu64 " more tasks or subsets are not shown.</p>\n", d->units_left_out);
   if (d->strangers)
     fprintf(to, "<p class=\"soft\">%" PRIu64 " lines of results belong to no task shown here and count in no figure but the total.</p>\n",
@@ -304,7 +308,7 @@ static void put_risk_row(FILE *to, const eval_report_unit *unit) {
   fprintf(to, "</bdi></th><td class=\"num\" data-name=\"margins\">%" PRIu64 "</td><td class=\"num\" data-name=\"fragile\">%" PRIu64
               " <small>(", risk->known, risk->fragile[0] + risk->fragile[1]);
   eval_report_text_share(to, eval_margin_share(risk));
-  fputs(")</small></td><td class=\"num\" data-name=\"score may be\">", to);
+  fputs(")</small></td><td class=\"num\" data-name=\"score if they flip\">", to);
   eval_report_text_share(to, eval_margin_lowest(risk));
   fputs(" &#8211; ", to);
   eval_report_text_share(to, eval_margin_highest(risk));
@@ -321,7 +325,7 @@ static void put_risk_table(FILE *to, const eval_report_data *d) {
   put_legend_entry(to, "fill=\"url(#lose)\"", "right, but fragile", UINT64_MAX);
   put_legend_entry(to, "fill=\"url(#gain)\"", "wrong, but fragile", UINT64_MAX);
   fputs("</ul>\n", to);
-  begin_table(to, "task|#margins|#fragile|#score may be|-score|-margins, 0 to 4096 ulps");
+  begin_table(to, "task|#margins|#fragile|#score if they flip|-score|-margins, 0 to 4096 ulps");
   for (uint32_t i = 0; i < d->unit_count; i++)
     if (d->units[i].risk.known) put_risk_row(to, &d->units[i]);
   fputs("</tbody></table>\n", to);

@@ -44,8 +44,8 @@ static const char *const SHEET[] = {
   "th{font-weight:560;text-align:left;color:var(--soft);font-size:.82rem;vertical-align:bottom}\n"
   "th,td{padding:7px 14px 7px 0;border-bottom:1px solid var(--line);vertical-align:top}th:last-child,td:last-child{padding-right:0}\n"
   "tbody th{color:var(--ink);font-size:1em;vertical-align:top;overflow-wrap:anywhere}\n"
-  ".num{text-align:right;white-space:nowrap}.strips{width:36%;min-width:110px}.strips~.strips,.strips:has(~.strips){width:20%}\n"
-  "tbody th{min-width:8em}.sub th{font-weight:400;padding-left:18px}\n"
+  ".num{text-align:right;white-space:nowrap}.strips{width:27%;min-width:110px}.strips~.strips,.strips:has(~.strips){width:20%}\n"
+  "tbody th{min-width:9.5em}.sub th{font-weight:400;padding-left:18px}\n"
   ".group th{font-weight:700}.member th{padding-left:18px}.inner th{padding-left:36px}\n"
   ".body h3:first-child{margin-top:0}.yes small,.no small{font-weight:400;white-space:normal}\n"
   ".text{min-width:9em;max-width:22em}.text bdi{display:inline-block;max-width:100%;max-height:9em;overflow:auto;"
@@ -73,7 +73,12 @@ static const char *const SHEET[] = {
   ".inner th{padding-left:24px}tbody th:has(bdi:empty){display:none}.strips{flex:1 1 100%;width:auto}\n"
   ".num{text-align:left}.text{flex:1 1 100%;max-width:none}\n"
   "td[data-name]::before{content:attr(data-name);display:block;color:var(--soft);font-size:.78rem}\n"
-  "td:empty{display:none}.scale{display:none}}\n"
+  "td:empty{display:none}.scale{display:none}\n"
+  /* One under the other, with a place for a count that a row lacks. */
+  ".scores tr{column-gap:8px}.scores td[data-name=items]{flex:0 0 2.2em}.scores td[data-name=metric]{flex:0 0 5.4em;"
+  "overflow-wrap:anywhere}\n"
+  ".scores td[data-name=score]{flex:0 0 4em}.scores td[data-name^='95']{flex:1}.scores td[data-name^='95'] small{display:block}\n"
+  ".scores td[data-name=items]:empty{display:block;visibility:hidden}}\n"
   "@media print{body{font-size:11pt}section{break-inside:avoid-page}pre{max-height:none}.text bdi{max-height:none}}\n",
 };
 

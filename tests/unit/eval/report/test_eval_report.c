@@ -128,6 +128,7 @@ static void a_page_says_what_was_run(void **state) {
   assert_says(text, "both · it · Verbatim evaluation");
   assert_says(text, "7 items in 3 tasks , computed on CPU, 2 threads , finished 2026-01-31T23:59:59Z");
   assert_says(text, "manifest 00ff00ff00ff00ff00ff00ff00ff00ff receipt r-digest results l-digest");
+  assert_says(text, "items 7 2 right, 3 wrong, 1 failed, 1 not judged");
   assert_says(text, "numerics id 0123456789abcdef0123456789abcdef weights w-digest");
   assert_says(text, "verbatim replay manifest.json --plan 'my plan.plan' --model models/it");
   assert_says(text, "both acc 50.0 % 45.0 % – 50.0 %");
