@@ -61,7 +61,6 @@ SERVERS = [[], [], ["--no-prefix-cache", "--chunk", "16", "--batch", "7"]]  # th
 
 CASES = [
     Case("ids", "one at a time", ALL, num_concurrent=1, **HF),
-    Case("ids", "8 at once", SOME, num_concurrent=8, **HF),
     Case("ids", "64 at once", ALL, num_concurrent=64, **HF),
     Case("ids", "64 at once, shuffled", SOME, shuffled=True, num_concurrent=64, **HF),
     Case("ids", "bodies of 16 prompts", SOME, batch_size=16, **HF),
@@ -69,7 +68,7 @@ CASES = [
     Case("ids", "texts, 8 at once", SOME, num_concurrent=8, **HF, **TEXT),
     Case("ids", "bodies of 5 texts", SOME, batch_size=5, **HF, **TEXT),
     Case("ids", "server started again", SOME, server=1, num_concurrent=8, **HF),
-    Case("ids", "no prefix cache, 7 sequences, chunks of 16", ALL, server=2, num_concurrent=64, **HF),
+    Case("ids", "no prefix cache, 7 sequences, chunks of 16", SOME, server=2, num_concurrent=64, **HF),
     Case("bare ids", "one at a time", SCORED, num_concurrent=1, **HF_BARE),
     Case("bare ids", "the server's tokenizer, 32 at once", SCORED, num_concurrent=32, **REMOTE),
     Case("few shots", "one at a time", ["tiny_some", "tiny_compare"], shots=3, num_concurrent=1, **HF),
