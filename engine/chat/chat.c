@@ -27,7 +27,8 @@ struct chat {
   const char *name;                 /* NULL: no template */
   jinja_template *plain, *with_tools; /* with_tools: NULL if plain serves all conversations */
   json_t *tokens;                   /* special tokens by name; NULL: none */
-  char *given;                      /* the text of the file that the caller named; NULL: none */
+  char *text, *tools_text;          /* of the templates; NULL: none */
+  bool is_given;                    /* the caller named the file */
   char refusal[REFUSAL_BYTES];
   char digest[DIGEST_TEXT_BYTES];   /* "": no template was found */
 };
@@ -161,14 +162,22 @@ static status interpret(chat *self, sources *s, bool must_be) {
   return OK;
 }
 
+/* Before interpret, which changes the texts. */
+static status keep_texts(chat *self, const sources *s) {
+  if (s->plain) self->text = strndup(s->plain, s->plain_bytes);
+  if (s->with_tools) self->tools_text = strndup(s->with_tools, s->with_tools_bytes);
+  bool is_kept = (self->text || !s->plain) && (self->tools_text || !s->with_tools);
+  return is_kept ? OK : FAIL(ERR_LIMIT, "chat template: no memory");
+}
+
 status chat_open(chat **out, const char *model_dir, const char *file) {
   sources found = {0};
   chat *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "chat template: no memory");
   status result = find_sources(self, model_dir, file, &found);
   if (result == OK && !found.plain) result = choose_by_type(self, model_dir, &found);
-  if (result == OK && file && !(self->given = strndup(found.plain, found.plain_bytes)))
-    result = FAIL(ERR_LIMIT, "chat template: no memory");
+  if (result == OK) result = keep_texts(self, &found);
+  self->is_given = file != NULL;
   if (result == OK && found.plain) result = interpret(self, &found, file != NULL);
   free(found.plain);
   free(found.with_tools);
@@ -182,13 +191,15 @@ void chat_close(chat *self) {
   jinja_close(self->plain);
   jinja_close(self->with_tools);
   json_decref(self->tokens);
-  free(self->given);
+  free(self->text);
+  free(self->tools_text);
   free(self);
 }
 
 const char *chat_name(const chat *self) { return self->name; }
 const char *chat_digest(const chat *self) { return *self->digest ? self->digest : NULL; }
-const char *chat_given(const chat *self) { return self->given; }
+const char *chat_given(const chat *self) { return self->is_given ? self->text : NULL; }
+const char *chat_text(const chat *self, bool has_tools) { return has_tools && self->tools_text ? self->tools_text : self->text; }
 const char *chat_refusal(const chat *self) { return self->refusal; }
 
 /* === What a template sees ==================================================================================== */

@@ -20,6 +20,7 @@ void chat_close(chat *self); /* NULL is allowed */
 const char *chat_name(const chat *self);    /* "jinja", or "deepseek_v32" (chat/deepseek_v32.h); NULL: no template */
 const char *chat_digest(const chat *self);  /* XXH3-128 of the template, in hexadecimal; NULL: there is none */
 const char *chat_given(const chat *self);   /* the text of `file`; NULL: the template is the model's own */
+const char *chat_text(const chat *self, bool has_tools); /* the template for conversations with tools or without; NULL: there is none */
 const char *chat_refusal(const chat *self); /* why there is no template, and what to do; "" if there is one */
 
 /* body: the request's object. Keys read:

@@ -32,7 +32,7 @@ static const key of_messages[] = {
   {"reasoning_content", ASSISTANT, REFUSED, NULL, "leave it out"},
   {"prefix", ASSISTANT, REFUSED, NULL, "continue_final_message continues the last message"},
   {"partial", ASSISTANT, REFUSED, NULL, "continue_final_message continues the last message"},
-  {"reasoning", ASSISTANT, REFUSED, NULL, "is \"reasoning_content\" meant?"},
+  {"reasoning", ASSISTANT, REFUSED, NULL, "it must equal \"reasoning_content\""},
   {"cache_control", ANY, IGNORED, NULL, NULL},
   {"refusal", ASSISTANT, REFUSED, NULL, "write it into the content"},
   {"annotations", ASSISTANT, REFUSED, NULL, "leave it out"},
@@ -238,11 +238,19 @@ static json_t *copy_list(const json_t *list, json_t *(*copy_one)(const json_t *)
   return copy;
 }
 
+/* `reasoning` is another name of reasoning_content, and a reply has both: one is kept unless they differ. */
+static int join_reasoning(json_t *message) {
+  json_t *other = json_object_get(message, "reasoning"), *thought = json_object_get(message, "reasoning_content");
+  if (!json_is_string(other) || (thought && !json_equal(thought, other))) return 0;
+  return json_object_set(message, "reasoning_content", other) || json_object_del(message, "reasoning");
+}
+
 static json_t *copy_message(const json_t *message) {
   json_t *copy = json_text_given(message), *calls = json_object_get(copy, "tool_calls");
-  if (!copy || !json_is_array(calls)) return copy;
-  int failed = json_array_size(calls) ? json_object_set_new(copy, "tool_calls", copy_list(calls, copy_call))
-                                      : json_object_del(copy, "tool_calls");
+  int failed = join_reasoning(copy);
+  if (copy && json_is_array(calls))
+    failed |= json_array_size(calls) ? json_object_set_new(copy, "tool_calls", copy_list(calls, copy_call))
+                                     : json_object_del(copy, "tool_calls");
   if (!failed) return copy;
   json_decref(copy);
   return NULL;

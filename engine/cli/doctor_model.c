@@ -7,6 +7,7 @@
 #include "common/stop_ids.h"
 #include "base/digest.h"
 #include "plan/plan.h"
+#include "serve/reading.h"
 #include "weights/safetensors.h"
 #include "base/special_file.h"
 #include "text/tokenizer.h"
@@ -74,6 +75,15 @@ static void check_stop_ids(cli_doctor_report *report, const char *model_dir) {
   else if (*note) cli_doctor_report_add(report, "stop ids", CLI_DOCTOR_WARNING, NULL, "%s", note);
 }
 
+/* What the server would look for in answers. */
+static void check_answers(cli_doctor_report *report, const chat *templates) {
+  serve_reading reading;
+  char text[SERVE_READING_TEXT_BYTES];
+  if (serve_reading_choose(&reading, templates, "auto", "auto") != OK) return;
+  cli_doctor_report_add(report, "answers", CLI_DOCTOR_OK, reading.marks ? "serve --reasoning-parser auto returns thoughts apart" : NULL,
+                        "%s", serve_reading_text(&reading, text));
+}
+
 static void check_chat(cli_doctor_report *report, const char *model_dir) {
   chat *templates = NULL;
   status result = chat_open(&templates, model_dir, NULL);
@@ -81,6 +91,7 @@ static void check_chat(cli_doctor_report *report, const char *model_dir) {
   else if (chat_name(templates)) cli_doctor_report_add(report, "chat", CLI_DOCTOR_OK, NULL, "template %s", chat_name(templates));
   else cli_doctor_report_add(report, "chat", chat_digest(templates) ? CLI_DOCTOR_WARNING : CLI_DOCTOR_UNUSED, NULL, "none: %s",
                              chat_refusal(templates));
+  if (result == OK && chat_name(templates)) check_answers(report, templates);
   chat_close(templates);
 }
 

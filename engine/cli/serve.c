@@ -53,6 +53,11 @@ static const char HELP[] =
   "  --port N            port to listen on; 0 is any free one (8000)\n"
   "  --served-model-name NAME  the model's name in requests (MODEL_DIR as given)\n"
   "  --chat-template FILE  a Jinja template in place of the model's own\n"
+  "  --reasoning-parser NAME  return the thoughts in answers of chats apart, as reasoning_content: auto\n"
+  "                      (by the chat template), think, none (none)\n"
+  "  --tool-call-parser NAME  return calls of a request's tools as tool_calls: auto (by the chat\n"
+  "                      template), none, or deepseek_v3, deepseek_v31, deepseek_v32, glm45, hermes,\n"
+  "                      kimi_k2, llama3_json (auto)\n"
   "  --api-key KEY       require \"Authorization: Bearer KEY\", except for /health and /version; better\n"
   "                      in the environment, as VERBATIM_API_KEY\n"
   "  --allowed-host NAME allow requests that name this host (header Host), on any port; * for all;\n"
@@ -75,7 +80,7 @@ static const char HELP[] =
   "The receipt has every request that the engine accepted, in the order in which they finished.\n\n";
 
 typedef struct serve_options {
-  const char *host, *name, *api_key, *access_log, *ready_file, *chat_template;
+  const char *host, *name, *api_key, *access_log, *ready_file, *chat_template, *thoughts, *calls;
   const char **words; /* from argv: plan and model folder */
   uint32_t port, waiting_max, connections_max, client_seconds, drain_seconds;
   uint64_t body_bytes_max, request_bytes_max;
@@ -88,6 +93,7 @@ typedef struct server {
   cli_engine engine;
   tokenizer *tokenizer;
   chat *chat;
+  serve_reading reading;
   FILE *access_log;
   serve_journal journal;
   serve_metrics metrics;
@@ -153,7 +159,8 @@ static status parse_arguments(server *self, int argc, char **argv) {
     {"--drain-timeout", cli_options_u32, &o->drain_seconds}, {"--access-log", cli_options_text, &o->access_log},
     {"--ready-file", cli_options_text, &o->ready_file}, {"--allowed-host", take_host, &o->hosts},
     {"--allowed-origin", take_origin, &o->origins},
-    {"--chat-template", cli_options_text, &o->chat_template}};
+    {"--chat-template", cli_options_text, &o->chat_template}, {"--reasoning-parser", cli_options_text, &o->thoughts},
+    {"--tool-call-parser", cli_options_text, &o->calls}};
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   cli_config_options(&self->config, CLI_CONFIG_SERVE, table, ARRAY_LEN(table));
   o->api_key = getenv("VERBATIM_API_KEY");
@@ -250,8 +257,8 @@ static status open_http(server *self) {
     .client_seconds = o->client_seconds,
     .router = {.api_key = o->api_key, .body_bytes_max = o->body_bytes_max},
     .access = {.hosts = o->hosts, .origins = o->origins, .bound = o->host},
-    .model = {.name = o->name, .info = info, .tokenizer = self->tokenizer, .chat = self->chat, .fingerprint = self->fingerprint,
-              .choices_max = CHOICES_MAX, .bytes_max = o->request_bytes_max},
+    .model = {.name = o->name, .info = info, .tokenizer = self->tokenizer, .chat = self->chat, .reading = self->reading,
+              .fingerprint = self->fingerprint, .choices_max = CHOICES_MAX, .bytes_max = o->request_bytes_max},
     .queue = self->queue, .metrics = &self->metrics,
     .labels = {.model_name = o->name, .numerics_id = self->numerics_id, .plan_digest = self->plan_digest, .device = info->device,
                .kv_pages = info->kv_pages, .ranks = info->ranks, .draft_tokens = info->draft_tokens, .gpus = info->gpus,
@@ -263,6 +270,9 @@ static status open_http(server *self) {
 
 static status tell_ready(server *self) {
   const char *path = self->options.ready_file;
+  char reading[SERVE_READING_TEXT_BYTES];
+  if (!self->engine.quiet && (self->reading.marks || self->reading.grammar))
+    fprintf(stderr, "answers of chats: %s\n", serve_reading_text(&self->reading, reading));
   if (!self->engine.quiet) fprintf(stderr, "serving %s on %s\n", self->options.name, self->url);
   if (!path) return OK;
   char line[URL_BYTES + 2];
@@ -337,6 +347,7 @@ static status start(server *self) {
   TRY(tokenizer_open(&self->tokenizer, self->engine.model_dir));
   TRY(tell_differences(self));
   TRY(chat_open(&self->chat, self->engine.model_dir, self->options.chat_template));
+  TRY(serve_reading_choose(&self->reading, self->chat, self->options.thoughts, self->options.calls));
   self->engine.config.text = true;
   TRY(cli_engine_open(&self->engine));
   TRY(cli_engine_begin(&self->engine, self->tokenizer));
@@ -379,7 +390,8 @@ int cli_serve(int argc, char **argv) {
   }
   server self = {.signals = -1,
                  .options = {.host = "127.0.0.1", .port = 8000, .waiting_max = 1024, .connections_max = 1024, .client_seconds = 30,
-                             .drain_seconds = 30, .body_bytes_max = 32u << 20, .request_bytes_max = 1u << 30}};
+                             .drain_seconds = 30, .body_bytes_max = 32u << 20, .request_bytes_max = 1u << 30, .thoughts = "none",
+                             .calls = "auto"}};
   serve_metrics_open(&self.metrics);
   serve_journal_open(&self.journal);
   self.options.words = calloc((size_t)argc + 1, sizeof *self.options.words);

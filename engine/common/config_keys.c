@@ -58,6 +58,8 @@ const cli_config_key cli_config_keys[] = {
   {"port", SERVE | DOCTOR, 0, NULL},
   {"served-model-name", SERVE, 0, NULL},
   {"chat-template", SERVE | EVAL, 0, NULL},
+  {"reasoning-parser", SERVE, 0, NULL},
+  {"tool-call-parser", SERVE, 0, NULL},
   {"api-key", SERVE, CLI_CONFIG_IS_SECRET, NULL},
   {"allowed-host", SERVE, CLI_CONFIG_IS_LIST, NULL},
   {"allowed-origin", SERVE, CLI_CONFIG_IS_LIST, NULL},

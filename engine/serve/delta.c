@@ -14,7 +14,54 @@ serve_ready serve_delta_ready(const serve_choice *choice) {
 
 /* === Text =================================================================================================================== */
 
-static void take_generated(const tokenizer *t, const verbatim_request *r, const serve_ready *ready, serve_cursor *cursor, serve_text *out) {
+/* Where text goes: to the delta, or to the reader of the answer, which gives its parts to the delta. */
+typedef struct passage {
+  const serve_choice *choice;
+  serve_cursor *cursor;
+  serve_delta *delta;
+  serve_text scratch; /* the text that the reader gets next */
+} passage;
+
+static void add_text(void *context, answer_kind kind, const char *text, size_t bytes) {
+  serve_delta *delta = context;
+  strbuf_add(kind == ANSWER_THOUGHT ? &delta->thought : &delta->text, text, bytes);
+}
+
+static void add_call(void *context, const answer_call *call) {
+  serve_delta *delta = context;
+  json_t *made = json_pack("{s:I,s:s,s:s,s:o}", "index", (json_int_t)call->index, "id", call->id, "name", call->name, "arguments",
+                           json_stringn(call->arguments, call->arguments_bytes));
+  if (!delta->calls) delta->calls = json_array();
+  if (json_array_append_new(delta->calls, made) != 0) delta->text.failed = true;
+}
+
+static serve_text *target_of(passage *p) { return p->choice->request->is_read ? &p->scratch : &p->delta->text; }
+
+/* Gives scratch to the reader. Text of a token counts for the thought up to the token that ends it. */
+static void read_scratch(passage *p, uint32_t tokens) {
+  const answer_form *form = &p->choice->form;
+  answer_reader *self = &p->cursor->answer;
+  const answer_sink sink = {.context = p->delta, .text = add_text, .call = add_call};
+  if (!p->choice->request->is_read) return;
+  bool was_past = answer_is_past(self, form);
+  answer_push(self, form, p->scratch.bytes, p->scratch.count, &sink);
+  if (!was_past && answer_has_thought(self, form)) p->cursor->thought_tokens = tokens;
+  p->delta->text.failed |= p->scratch.failed || answer_failed(self);
+  p->scratch.count = 0;
+}
+
+/* A special token has no text, but for the reader, if it is one of the marks. */
+static void add_mark(const tokenizer *t, passage *p, int32_t id) {
+  size_t bytes = 0;
+  if (!p->choice->request->is_read || !tokenizer_is_special(t, id)) return;
+  const char *text = (const char *)tokenizer_token_bytes(t, id, &bytes);
+  if (text && answer_grammar_has(p->choice->form.grammar, p->choice->form.marks, text, bytes)) strbuf_add(&p->scratch, text, bytes);
+}
+
+static void take_generated(const tokenizer *t, passage *p, const serve_ready *ready) {
+  const verbatim_request *r = &p->choice->engine_request;
+  serve_cursor *cursor = p->cursor;
+  serve_text *out = target_of(p);
   bool is_whole = ready->finished;
   uint64_t until = !is_whole ? ready->text : r->finish == VERBATIM_STOP_TEXT ? r->text_bytes : UINT64_MAX;
   uint32_t count = ready->tokens - (is_whole && r->finish == VERBATIM_STOP);
@@ -28,12 +75,24 @@ static void take_generated(const tokenizer *t, const verbatim_request *r, const 
     if (bytes) memmove(out->bytes + from, out->bytes + from + written, bytes);
     out->count = from + bytes;
     cursor->text_written = shown;
+    if (end <= until) add_mark(t, p, r->tokens[cursor->text_token].id);
+    read_scratch(p, cursor->text_token + 1);
     if (end > until) return;
     cursor->text_decoder = next;
     cursor->text_base = end;
     cursor->text_token++;
   }
   if (is_whole && r->finish != VERBATIM_STOP_TEXT) serve_tokens_flush(&cursor->text_decoder, out);
+}
+
+/* The end of an answer that is read. */
+static void finish_answer(passage *p) {
+  const answer_sink sink = {.context = p->delta, .text = add_text, .call = add_call};
+  answer_reader *self = &p->cursor->answer;
+  read_scratch(p, p->choice->engine_request.token_count);
+  if (answer_is_inside(self, &p->choice->form)) p->cursor->thought_tokens = p->choice->engine_request.token_count;
+  answer_finish(self, &p->choice->form, &sink);
+  p->delta->text.failed |= answer_failed(self);
 }
 
 /* Adds the stop text or token that ended the answer, if it is to be included. */
@@ -78,14 +137,22 @@ void serve_delta_take(const serve_model *m, const serve_choice *choice, const se
   if (!cursor->begun) return;
   delta->from = cursor->entry;
   const serve_ready some = limit_delta(r, ready, delta);
-  take_generated(m->tokenizer, r, &some, cursor, &delta->text);
-  if (some.finished && choice->request->fields.include_stop) take_stop(m->tokenizer, r, &delta->text);
+  passage p = {.choice = choice, .cursor = cursor, .delta = delta};
+  take_generated(m->tokenizer, &p, &some);
+  if (some.finished && choice->request->fields.include_stop) take_stop(m->tokenizer, r, target_of(&p));
+  if (some.finished && choice->request->is_read) finish_answer(&p);
+  delta->text.failed |= p.scratch.failed;
+  strbuf_close(&p.scratch);
   cursor->entry = delta->to;
   cursor->ended = some.finished;
   delta->last = cursor->ended && !was_ended;
 }
 
-void serve_delta_close(serve_delta *delta) { strbuf_close(&delta->text); }
+void serve_delta_close(serve_delta *delta) {
+  strbuf_close(&delta->text);
+  strbuf_close(&delta->thought);
+  json_decref(delta->calls);
+}
 
 /* === Log-probabilities ====================================================================================================== */
 

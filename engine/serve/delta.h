@@ -15,7 +15,9 @@ typedef struct serve_ready { /* how far a choice has come; read under the reques
 } serve_ready;
 
 typedef struct serve_delta {
-  serve_text text;     /* new UTF-8 */
+  serve_text text;     /* new UTF-8; of an answer that is read, its content */
+  serve_text thought;  /* new, where it is apart */
+  json_t *calls;       /* new: a list of {"index","id","name","arguments"}; NULL: none */
   uint32_t from, to;   /* new tokens of prompt and answer */
   bool first, last;    /* the choice's first delta, its last one */
   bool has_more;       /* more is ready, and left for the next delta */
@@ -23,7 +25,8 @@ typedef struct serve_delta {
 
 serve_ready serve_delta_ready(const serve_choice *choice); /* locks the mutex */
 
-/* Takes what is new. Advances the cursor in the text, and in the tokens except for their text offsets. */
+/* Takes what is new. Advances the cursor in the text, and in the tokens except for their text offsets. The cursor holds memory of
+ * answer_close. */
 void serve_delta_take(const serve_model *m, const serve_choice *choice, const serve_ready *ready, serve_cursor *cursor, serve_delta *delta);
 void serve_delta_close(serve_delta *delta);
 

@@ -334,7 +334,7 @@ static const field FIELDS[] = {
   OTHER("metadata", read_ignored, BOTH),
   OTHER("safety_identifier", read_ignored, BOTH),
   OTHER("prompt_cache_key", read_ignored, BOTH),
-  OTHER("parallel_tool_calls", read_ignored, CHAT),
+  OTHER("parallel_tool_calls", read_elsewhere, CHAT),
 };
 
 /* Fields of other servers that this program lacks: accepted only at their neutral value, if they have one. */

@@ -107,6 +107,10 @@ static void put_choice(const serve_model *m, const serve_choice *choice, uint32_
   serve_text_digest(out, choice->engine_request.request_digest);
   strbuf_addf(out, ",\"chain\":");
   serve_text_digest(out, choice->engine_request.chain);
+  if (*choice->tool_call_error) {
+    strbuf_addf(out, ",\"tool_call_error\":");
+    serve_text_string(out, choice->tool_call_error, strlen(choice->tool_call_error));
+  }
   if (f->return_params) {
     strbuf_addf(out, ",\"params\":");
     put_params(m, choice, out);
@@ -116,6 +120,14 @@ static void put_choice(const serve_model *m, const serve_choice *choice, uint32_
     put_receipt(m, choice, number, out);
   }
   strbuf_addf(out, "}");
+}
+
+/* How the answers were read. */
+static void put_parsers(const answer_form *form, serve_text *out) {
+  strbuf_addf(out, ",\"parsers\":{\"reasoning\":");
+  strbuf_addf(out, form->is_apart ? "\"%s\"" : "null", form->is_apart ? form->marks->name : "");
+  strbuf_addf(out, ",\"tool_calls\":");
+  strbuf_addf(out, form->grammar ? "\"%s\"}" : "null}", form->grammar ? form->grammar->name : "");
 }
 
 void serve_params_put(const serve_model *m, const serve_request *request, serve_text *out) {
@@ -131,6 +143,7 @@ void serve_params_put(const serve_model *m, const serve_request *request, serve_
   strbuf_addf(out, "\"ignored\":");
   if (request->fields.ignored) serve_text_json(out, request->fields.ignored);
   else strbuf_addf(out, "[]");
+  if (request->is_read) put_parsers(&request->form, out);
   strbuf_addf(out, ",\"choices\":[");
   for (uint32_t i = 0; i < request->choice_count; i++) {
     if (i) strbuf_addf(out, ",");

@@ -54,11 +54,16 @@ static bool is_own_eos(const serve_model *m, const verbatim_request *r, int32_t 
   return false;
 }
 
-static void put_finish(const serve_model *m, const verbatim_request *r, bool is_last, serve_text *out) {
+/* The reason is that calls were made if there are any and the answer was not cut off. */
+static const char *finish_reason(const verbatim_request *r, const serve_cursor *cursor) {
+  if (r->finish == VERBATIM_LENGTH) return "\"length\"";
+  return answer_call_count(&cursor->answer) ? "\"tool_calls\"" : "\"stop\"";
+}
+
+static void put_finish(const serve_model *m, const verbatim_request *r, const serve_cursor *cursor, bool is_last, serve_text *out) {
   const verbatim_text *stop = is_last && r->finish == VERBATIM_STOP_TEXT ? &r->stop_texts[r->stop_index] : NULL;
   int32_t id = is_last && r->finish == VERBATIM_STOP ? r->tokens[r->token_count - 1].id : -1;
-  strbuf_addf(out, ",\"finish_reason\":%s,\"stop_reason\":",
-                 !is_last ? "null" : r->finish == VERBATIM_LENGTH ? "\"length\"" : "\"stop\"");
+  strbuf_addf(out, ",\"finish_reason\":%s,\"stop_reason\":", is_last ? finish_reason(r, cursor) : "null");
   if (stop) serve_text_string(out, stop->bytes, stop->count);
   else if (id >= 0 && !is_own_eos(m, r, id)) strbuf_addf(out, "%" PRId32, id);
   else strbuf_addf(out, "null");
@@ -78,8 +83,38 @@ static void put_prompt_ids(const verbatim_request *r, serve_text *out) {
   serve_text_ids(out, r->prompt, r->prompt_count);
 }
 
+/* The pieces of a call in a stream: its name, then its arguments; or both. */
+enum call_part { CALL_NAME = 1, CALL_ARGUMENTS = 2, CALL_WHOLE = 3 };
+
+static void put_call(const json_t *call, enum call_part part, serve_text *out) {
+  const json_t *arguments = json_object_get(call, "arguments");
+  strbuf_addf(out, "{");
+  if (part != CALL_WHOLE) strbuf_addf(out, "\"index\":%" JSON_INTEGER_FORMAT ",", json_integer_value(json_object_get(call, "index")));
+  if (part & CALL_NAME) {
+    strbuf_addf(out, "\"id\":");
+    serve_text_json(out, json_object_get(call, "id"));
+    strbuf_addf(out, ",\"type\":\"function\",\"function\":{\"name\":");
+    serve_text_json(out, json_object_get(call, "name"));
+    strbuf_addf(out, ",");
+  } else strbuf_addf(out, "\"function\":{");
+  strbuf_addf(out, "\"arguments\":");
+  if (part & CALL_ARGUMENTS) serve_text_string(out, json_string_value(arguments), json_string_length(arguments));
+  else strbuf_addf(out, "\"\"");
+  strbuf_addf(out, "}}");
+}
+
+/* The thought under the names of DeepSeek and of vLLM. */
+static void put_thought(const serve_text *thought, bool is_first, serve_text *out) {
+  static const char *const names[] = {"reasoning_content", "reasoning"};
+  for (size_t i = 0; i < ARRAY_LEN(names) && thought->count; i++) {
+    strbuf_addf(out, "%s\"%s\":", i || !is_first ? "," : "", names[i]);
+    serve_text_string(out, thought->bytes, thought->count);
+  }
+}
+
 static void put_content(const serve_request *request, const serve_delta *delta, bool is_event, serve_text *out) {
   const serve_text *text = &delta->text;
+  const bool has_content = delta->first || text->count;
   if (request->kind == SERVE_COMPLETION) {
     strbuf_addf(out, ",\"text\":");
     serve_text_string(out, text->bytes, text->count);
@@ -87,9 +122,17 @@ static void put_content(const serve_request *request, const serve_delta *delta, 
   }
   strbuf_addf(out, is_event ? ",\"delta\":{" : ",\"message\":{");
   if (delta->first) strbuf_addf(out, "\"role\":\"assistant\"");
-  if (delta->first || text->count) {
-    strbuf_addf(out, delta->first ? ",\"content\":" : "\"content\":");
-    serve_text_string(out, text->bytes, text->count);
+  if (has_content) strbuf_addf(out, delta->first ? ",\"content\":" : "\"content\":");
+  if (has_content && !is_event && delta->calls && text->count == 0) strbuf_addf(out, "null");
+  else if (has_content) serve_text_string(out, text->bytes, text->count);
+  put_thought(&delta->thought, !has_content, out);
+  if (!is_event && delta->calls) {
+    strbuf_addf(out, ",\"tool_calls\":[");
+    for (size_t i = 0; i < json_array_size(delta->calls); i++) {
+      if (i) strbuf_addf(out, ",");
+      put_call(json_array_get(delta->calls, i), CALL_WHOLE, out);
+    }
+    strbuf_addf(out, "]");
   }
   strbuf_addf(out, "}");
 }
@@ -104,7 +147,7 @@ static void put_choice(const serve_model *m, const serve_choice *choice, const s
   strbuf_addf(out, ",\"logprobs\":");
   if (f->logprobs) serve_delta_logprobs(m, choice, delta, cursor, out);
   else strbuf_addf(out, "null");
-  put_finish(m, &choice->engine_request, delta->last, out);
+  put_finish(m, &choice->engine_request, cursor, delta->last, out);
   if (f->return_ids) put_generated_ids(&choice->engine_request, delta, out);
   if (request->kind == SERVE_COMPLETION && f->return_ids && delta->first) put_prompt_ids(&choice->engine_request, out);
   if (request->kind == SERVE_COMPLETION && f->prompt_logprobs) {
@@ -130,34 +173,45 @@ static void put_counts(uint64_t prompt, uint64_t generated, serve_text *out) {
               prompt + generated);
 }
 
-/* Where there were drafts. How many were checked depends on the times of steps, unlike all else in a reply. */
-static void put_drafts(uint64_t drafted, uint64_t accepted, serve_text *out) {
-  if (drafted == 0) return;
-  strbuf_addf(out, ",\"completion_tokens_details\":{\"accepted_prediction_tokens\":%" PRIu64 ",\"rejected_prediction_tokens\":%" PRIu64 "}",
-              accepted, drafted - accepted);
+/* Of thoughts, where they are apart, and of drafts, where there were any. How many of these were checked depends on the times of steps,
+ * unlike all else in a reply. */
+static void put_details(bool is_apart, uint64_t thought, uint64_t drafted, uint64_t accepted, serve_text *out) {
+  if (drafted == 0 && !is_apart) return;
+  strbuf_addf(out, ",\"completion_tokens_details\":{");
+  if (is_apart) strbuf_addf(out, drafted ? "\"reasoning_tokens\":%" PRIu64 "," : "\"reasoning_tokens\":%" PRIu64, thought);
+  if (drafted)
+    strbuf_addf(out, "\"accepted_prediction_tokens\":%" PRIu64 ",\"rejected_prediction_tokens\":%" PRIu64, accepted, drafted - accepted);
+  strbuf_addf(out, "}");
 }
 
 /* Each prompt counts once, however many samples it has. */
 static void put_usage(const serve_request *request, serve_text *out) {
-  uint64_t prompt = 0, generated = 0, drafted = 0, accepted = 0;
+  uint64_t prompt = 0, generated = 0, drafted = 0, accepted = 0, thought = 0;
   for (uint32_t i = 0; i < request->prompt_count; i++) prompt += request->prompts[i].count;
   for (uint32_t i = 0; i < request->choice_count; i++) {
     generated += request->choices[i].engine_request.token_count;
+    thought += request->choices[i].thought_tokens;
     drafted += request->choices[i].engine_request.drafted_count;
     accepted += request->choices[i].engine_request.accepted_count;
   }
   put_counts(prompt, generated, out);
-  put_drafts(drafted, accepted, out);
+  put_details(request->form.is_apart, thought, drafted, accepted, out);
   strbuf_addf(out, "}");
 }
 
 /* === Whole ================================================================================================================== */
 
-static void put_whole(const serve_model *m, const serve_request *request, serve_text *out) {
+/* What the reading of an answer found, for the rest of the reply. */
+static void keep_findings(serve_choice *choice, const serve_cursor *cursor) {
+  choice->thought_tokens = cursor->thought_tokens;
+  snprintf(choice->tool_call_error, sizeof choice->tool_call_error, "%s", answer_error(&cursor->answer));
+}
+
+static void put_whole(const serve_model *m, serve_request *request, serve_text *out) {
   const verbatim_request *first = &request->choices[0].engine_request;
   put_head(m, request, false, m->created, out);
   for (uint32_t i = 0; i < request->choice_count; i++) {
-    const serve_choice *choice = &request->choices[i];
+    serve_choice *choice = &request->choices[i];
     serve_ready ready = {.tokens = choice->engine_request.token_count, .scores = choice->engine_request.score_count, .finished = true,
                          .delta_max = UINT32_MAX};
     serve_cursor cursor = {0};
@@ -165,7 +219,9 @@ static void put_whole(const serve_model *m, const serve_request *request, serve_
     if (i) strbuf_addf(out, ",");
     serve_delta_take(m, choice, &ready, &cursor, &delta);
     put_choice(m, choice, &delta, &cursor, false, out);
+    keep_findings(choice, &cursor);
     serve_delta_close(&delta);
+    answer_close(&cursor.answer);
   }
   strbuf_addf(out, "],\"usage\":");
   put_usage(request, out);
@@ -179,7 +235,7 @@ static void put_whole(const serve_model *m, const serve_request *request, serve_
   strbuf_addf(out, "}");
 }
 
-bool serve_reply_whole(const serve_model *m, const serve_request *request, serve_text *out, serve_fault *fault) {
+bool serve_reply_whole(const serve_model *m, serve_request *request, serve_text *out, serve_fault *fault) {
   size_t before = out->count;
   if (request->failed) {
     *fault = request->fault;
@@ -222,6 +278,22 @@ static void put_event_usage(const serve_choice *choice, const serve_delta *delta
   } else if (f->include_usage) strbuf_addf(out, "null");
 }
 
+/* One event for each piece of each call. */
+static void put_call_events(const serve_model *m, const serve_request *request, const serve_choice *choice, const serve_delta *delta,
+                            serve_text *out) {
+  static const enum call_part parts[] = {CALL_NAME, CALL_ARGUMENTS};
+  for (size_t i = 0; i < json_array_size(delta->calls) * ARRAY_LEN(parts); i++) {
+    strbuf_addf(out, "data: ");
+    put_head(m, request, true, request->created, out);
+    strbuf_addf(out, "{\"index\":%td,\"delta\":{\"tool_calls\":[", choice - request->choices);
+    put_call(json_array_get(delta->calls, i / ARRAY_LEN(parts)), parts[i % ARRAY_LEN(parts)], out);
+    strbuf_addf(out, "]},\"logprobs\":null,\"finish_reason\":null,\"stop_reason\":null}]");
+    if (request->fields.include_usage) strbuf_addf(out, ",\"usage\":");
+    put_event_usage(choice, delta, out);
+    strbuf_addf(out, "}\n\n");
+  }
+}
+
 /* The last event with a choice, or the usage event after it, also holds the verbatim object. */
 static void put_event(const serve_model *m, serve_request *request, serve_choice *choice, const serve_delta *delta, serve_text *out) {
   const serve_fields *f = &request->fields;
@@ -252,7 +324,23 @@ static void put_usage_event(const serve_model *m, serve_request *request, serve_
 
 /* Whether there is anything to send. Tokens whose text is held back count only if tokens themselves are shown. */
 static bool is_news(const serve_fields *f, const serve_delta *delta) {
-  return delta->first || delta->last || delta->text.count || (delta->to > delta->from && (f->logprobs || f->return_ids));
+  return delta->first || delta->last || delta->text.count || delta->thought.count ||
+         (delta->to > delta->from && (f->logprobs || f->return_ids));
+}
+
+/* Calls follow the text of their delta, and only the last event may say that the choice ends. */
+static void put_events(const serve_model *m, serve_request *request, serve_choice *choice, serve_delta *delta, serve_text *out) {
+  const serve_fields *f = &request->fields;
+  if (delta->last) keep_findings(choice, &choice->sent);
+  if (!delta->calls) {
+    if (is_news(f, delta)) put_event(m, request, choice, delta, out);
+    return;
+  }
+  const serve_delta end = {.from = delta->to, .to = delta->to, .last = delta->last};
+  delta->last = false;
+  if (is_news(f, delta)) put_event(m, request, choice, delta, out);
+  put_call_events(m, request, choice, delta, out);
+  if (end.last) put_event(m, request, choice, &end, out);
 }
 
 /* The number of tokens of a choice in one event that keeps it within the limit of a call. */
@@ -271,7 +359,7 @@ static bool put_next(const serve_model *m, serve_request *request, serve_choice 
   }
   ready.delta_max = event_tokens(&request->fields);
   serve_delta_take(m, choice, &ready, &choice->sent, &delta);
-  if (is_news(&request->fields, &delta)) put_event(m, request, choice, &delta, out);
+  put_events(m, request, choice, &delta, out);
   *more |= delta.has_more;
   serve_delta_close(&delta);
   return true;

@@ -10,7 +10,7 @@
 
 /* For a request whose choices have all finished. False: the reply is the fault (the request's own, numbers that are not finite, deadline
  * exceeded, no memory), and out's content is unchanged. */
-bool serve_reply_whole(const serve_model *m, const serve_request *request, serve_text *out, serve_fault *fault);
+bool serve_reply_whole(const serve_model *m, serve_request *request, serve_text *out, serve_fault *fault);
 
 /* Appends events with what is new, about 64 KiB at most, except for what one event must hold: a prompt's text and ids, the verbatim object.
  * Adds nothing if nothing is new. After the last one come usage, if requested, and [DONE]. ended: nothing will follow. */

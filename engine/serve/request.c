@@ -2,6 +2,7 @@
 #include "serve/request.h"
 #include "base/json_text.h"
 #include "requests/stop_ids.h"
+#include "serve/tokens.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #define CHOICE_BYTES 1024u
 #define PARAMS_BYTES (2048u + VERBATIM_STOP_TEXTS_MAX * VERBATIM_STOP_TEXT_BYTES_MAX)
 #define TEXT_BYTES 24u
+#define READ_TEXT_BYTES 96u /* of a token of an answer that is read: a thought stands in two fields, a call is held */
 #define ID_BYTES 8u
 #define ROW_BYTES 144u
 #define ALTERNATIVE_BYTES 128u
@@ -139,11 +141,27 @@ bool serve_request_encode_chat(const serve_model *m, const json_t *body, bool ad
   return is_read;
 }
 
+/* Whether the prompt ends in a thought. */
+static bool look_at_end(const serve_model *m, const json_t *body, const serve_prompt *prompt, answer_form *form, serve_fault *fault) {
+  uint32_t from = prompt->count > SERVE_READING_END_TOKENS ? prompt->count - SERVE_READING_END_TOKENS : 0;
+  detokenizer decoder = {0};
+  serve_text end = {0};
+  for (uint32_t i = from; i < prompt->count; i++) serve_tokens_text(m->tokenizer, &decoder, prompt->ids[i], true, &end);
+  bool failed = end.failed;
+  if (!failed) serve_reading_of_prompt(body, end.bytes ? end.bytes : "", end.count, form);
+  strbuf_close(&end);
+  return !failed || no_memory(fault);
+}
+
 static bool read_messages(const serve_model *m, serve_request *request, const json_t *body, serve_fault *fault) {
   serve_fields *f = &request->fields;
   if (!f->ignored && !(f->ignored = json_array())) return no_memory(fault);
-  return new_prompts(m, request, 1, "messages", fault) &&
-         serve_request_encode_chat(m, body, f->add_special, f->ignored, &request->prompts[0], fault);
+  if (!serve_reading_of_body(&m->reading, body, f, &request->form, fault) || !new_prompts(m, request, 1, "messages", fault) ||
+      !serve_request_encode_chat(m, body, f->add_special, f->ignored, &request->prompts[0], fault))
+    return false;
+  request->is_read = serve_reading_is_needed(&request->form);
+  request->tools = json_incref((json_t *)(uintptr_t)request->form.tools);
+  return !request->is_read || look_at_end(m, body, &request->prompts[0], &request->form, fault);
 }
 
 /* === Stop texts ============================================================================================================= */
@@ -229,7 +247,7 @@ static uint64_t reply_bytes(const serve_request *request, uint32_t choice) {
   outputs of = outputs_of(request, choice);
   uint64_t prompt = request->prompts[choice / f->samples].count,
     lists = (uint64_t)(f->bias_count + f->allowed_count + f->stop_count) * LIST_BYTES;
-  uint64_t total = CHOICE_BYTES + (of.tokens + (f->echo ? prompt : 0)) * TEXT_BYTES;
+  uint64_t total = CHOICE_BYTES + (of.tokens + (f->echo ? prompt : 0)) * (request->is_read ? READ_TEXT_BYTES : TEXT_BYTES);
   if (f->return_ids) total += (of.tokens + prompt) * ID_BYTES;
   if (f->logprobs) total += (of.tokens + (f->echo ? prompt : 0)) * rows_bytes(f->top_logprobs);
   if (f->prompt_logprobs) total += prompt * rows_bytes(f->prompt_top + 1);
@@ -251,6 +269,7 @@ static bool measure(const serve_model *m, serve_request *request, uint64_t *outp
     request->reply_bytes += reply_bytes(request, i);
   }
   request->reply_bytes += json_dumpb(request->fields.ignored, NULL, 0, JSON_COMPACT);
+  if (request->tools) request->bytes += serve_reading_bytes(request->tools);
   request->bytes += total + request->reply_bytes;
   *output_bytes = total;
   if (request->bytes <= most) return true;
@@ -318,6 +337,18 @@ static verbatim_request request_of(const serve_request *request, uint32_t index)
     .on_token = on_token, .on_text = f->stream ? on_text : NULL, .fault_op = ""};
 }
 
+/* The ids of calls follow from the prompt and the sample's number. */
+static answer_form form_of(const serve_request *request, uint32_t index) {
+  const serve_prompt *prompt = &request->prompts[index / request->fields.samples];
+  answer_form form = request->form;
+  digest_state state;
+  digest_start(&state);
+  digest_add(&state, prompt->ids, prompt->count * sizeof *prompt->ids);
+  digest_add(&state, &index, sizeof index);
+  form.seed = digest_end(&state);
+  return form;
+}
+
 /* Alternatives come after all tokens: both have whole multiples of 8 bytes. */
 static bool make_choices(serve_request *request, uint64_t output_bytes, serve_fault *fault) {
   uint64_t rows = 0;
@@ -334,6 +365,7 @@ static bool make_choices(serve_request *request, uint64_t output_bytes, serve_fa
     choice->prompt = &request->prompts[i / request->fields.samples];
     choice->engine_request = request_of(request, i);
     choice->engine_request.context = choice;
+    if (request->is_read) choice->form = form_of(request, i);
     choice->engine_request.scores = tokens;
     choice->engine_request.tokens = tokens + of.scores;
     choice->engine_request.alternatives = of.alternatives ? others : NULL;
@@ -374,6 +406,8 @@ void serve_request_close(serve_request *request) {
   if (!request) return;
   for (uint32_t i = 0; i < request->prompt_count; i++) free(request->prompts[i].ids);
   json_decref(request->fields.ignored);
+  json_decref(request->tools);
+  for (uint32_t i = 0; i < request->choice_count && request->choices; i++) answer_close(&request->choices[i].sent.answer);
   free(request->prompts);
   free(request->choices);
   free(request->outputs);

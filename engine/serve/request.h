@@ -6,10 +6,12 @@
 #ifndef VERBATIM_SERVE_REQUEST_H
 #define VERBATIM_SERVE_REQUEST_H
 #include <pthread.h>
+#include "answer/answer.h"
 #include "base/base.h"
 #include "chat/chat.h"
 #include "text/detokenizer.h"
 #include "serve/fields.h"
+#include "serve/reading.h"
 #include "text/tokenizer.h"
 #include "verbatim.h"
 
@@ -23,6 +25,7 @@ typedef struct serve_model { /* what bodies are checked against; lives as long a
   const verbatim_info *info;
   const tokenizer *tokenizer;
   const chat *chat;          /* NULL: no chat */
+  serve_reading reading;     /* of the answers of chats */
   const char *fingerprint;   /* system_fingerprint */
   uint32_t choices_max;      /* maximum of prompts x n in a body */
   uint64_t bytes_max;        /* maximum memory of a request; 0: SERVE_REQUEST_BYTES_MAX */
@@ -36,11 +39,13 @@ typedef struct serve_prompt { /* shared by its samples */
 
 typedef struct serve_cursor { /* how far a choice has been written; zeroed: not at all */
   detokenizer entry_decoder, text_decoder;
+  answer_reader answer;      /* where answers are read; closed by its owner */
   uint64_t characters;     /* of text before the next entry */
   uint64_t text_base;      /* bytes of generated text before text_token */
   uint64_t text_written;
   uint32_t entry;          /* the next token of prompt and answer whose log-probability is to be written */
   uint32_t text_token;     /* the next generated token whose text is to be written */
+  uint32_t thought_tokens; /* up to the one that ends the thought */
   bool begun, ended;
 } serve_cursor;
 
@@ -53,17 +58,22 @@ typedef struct serve_choice { /* one engine request; its number is prompt * n + 
   uint64_t text_ready; /* streams: bytes of generated text in which no stop text can begin */
   bool finished;
   /* Owned by the HTTP thread. */
+  answer_form form; /* of chats: how the answer is read, if the request is_read */
   serve_cursor sent;
+  uint32_t thought_tokens;                  /* of the answer, once its last delta is written */
+  char tool_call_error[ANSWER_ERROR_BYTES]; /* so, too; "": none */
 } serve_choice;
 
 typedef struct serve_request {
   enum serve_kind kind;
-  bool stream;
+  bool stream, is_read; /* is_read: thoughts or calls are looked for in the answers */
   char id[SERVE_REQUEST_ID_BYTES];
   uint32_t choice_count, prompt_count;
   serve_choice *choices;
   serve_prompt *prompts;
   serve_fields fields;
+  answer_form form; /* of the choices, without a seed */
+  json_t *tools;    /* that form refers to; NULL: none */
   uint64_t bytes;       /* of all its memory, including the reply's */
   uint64_t reply_bytes; /* the reply's share, an upper estimate for ordinary texts */
   pthread_mutex_t mutex;

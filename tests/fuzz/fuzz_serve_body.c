@@ -1,4 +1,5 @@
-/* fuzz_serve_body.c - a body of /v1/completions, a chat or /tokenize, as the server reads it. The first byte says which.
+/* fuzz_serve_body.c - a body of /v1/completions, a chat or /tokenize, as the server reads it. The first byte says which, and
+ * how the answers to a chat are read.
  *
  * The engine's own check accepts an accepted body; it needs no more memory than stated, and its whole reply equals the one in events. A
  * refusal is an error that makes a JSON object, and leaves nothing allocated. */
@@ -68,14 +69,36 @@ static void check_ask(enum serve_kind kind, const char *body, size_t bytes) {
   serve_request_close(request);
 }
 
+/* Chats with tools, of which the answers are thoughts and calls. */
+static void check_answers(unsigned which, const char *body, size_t bytes) {
+  static const char *const scripts[] = {
+    "<think>t</think>a\n<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>\n"
+    "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
+    "<tool_call>{\"name\": \"f\", \"argum", "<think>t", NULL};
+  static chat *templates;
+  if (!templates) ASSERT(chat_open(&templates, "tests/tiny", "tests/data/chat/turns_with_calls.jinja") == OK);
+  const serve_model plain = fixture.model;
+  fixture.model.chat = templates;
+  ASSERT(serve_reading_choose(&fixture.model.reading, templates, which & 1 ? "auto" : "none", "auto") == OK);
+  fixture.script = scripts[which / 2 % ARRAY_LEN(scripts)];
+  check_ask(SERVE_CHAT, body, bytes);
+  fixture.script = NULL;
+  fixture.model = plain;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   if (!fixture.tokenizer) {
     serve_fixture_open(&fixture);
     fixture.model.bytes_max = BYTES_MAX;
     fixture.model.choices_max = 8;
+    fixture.info.max_len = fixture.header.limits.max_len = 1024; /* tools make long prompts */
   }
   if (bytes == 0) return 0;
   const char *body = (const char *)data + 1;
+  if (data[0] % 8 == 5) {
+    check_answers(data[0] / 8, body, bytes - 1);
+    return 0;
+  }
   if (data[0] % 4 < 2) {
     check_ask(data[0] % 4 == 0 ? SERVE_COMPLETION : SERVE_CHAT, body, bytes - 1);
     return 0;

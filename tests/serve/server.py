@@ -51,11 +51,11 @@ class Server:
     """A running server. `with Server(plan, "--no-prefix-cache") as server:` - at the end of the block it must answer SIGTERM with status 0.
     """
 
-    def __init__(self, plan, *options, device="cpu"):
+    def __init__(self, plan, *options, device="cpu", model_dir=MODEL_DIR):
         self.folder = tempfile.TemporaryDirectory(prefix="verbatim-serve-")
         self.ready_file = os.path.join(self.folder.name, "ready")
         self.log = open(os.path.join(self.folder.name, "log"), "w+", encoding="utf-8")
-        command = [program(), "serve", plan, MODEL_DIR, "--device", device, "--port", "0", "--served-model-name", MODEL,
+        command = [program(), "serve", plan, model_dir, "--device", device, "--port", "0", "--served-model-name", MODEL,
                    "--ready-file", self.ready_file, *options]
         self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         self.pid = self.process.pid

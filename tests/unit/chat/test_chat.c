@@ -493,7 +493,8 @@ static void keys_that_say_something_are_shown_or_refused(void **state) {
   (void)state;
   static const struct { const char *name, *body; status why; const char *path; } cases[] = {
     {"plain", SAID("assistant", "\"reasoning_content\":\"x\""), ERR_UNSUPPORTED, "messages[1].reasoning_content: "},
-    {"glm_47", SAID("assistant", "\"reasoning\":\"x\""), ERR_UNSUPPORTED, "messages[1].reasoning: "},
+    {"plain", SAID("assistant", "\"reasoning\":\"x\""), ERR_UNSUPPORTED, "messages[1].reasoning_content: "},
+    {"glm_47", SAID("assistant", "\"reasoning\":\"x\",\"reasoning_content\":\"y\""), ERR_UNSUPPORTED, "messages[1].reasoning: "},
     {"glm_47", SAID("user", "\"reasoning_content\":\"x\""), ERR_UNSUPPORTED, "messages[1].reasoning_content: a message of this role"},
     {"plain", SAID("assistant", "\"prefix\":true"), ERR_UNSUPPORTED, "messages[1].prefix: "},
     {"plain", SAID("user", "\"name\":\"ann\""), ERR_UNSUPPORTED, "messages[1].name: "},

@@ -115,6 +115,13 @@ static void draw(const serve_fixture *self, uint64_t *random, uint32_t position,
   *result = (sample_result){.token = id, .rank = rank, .logprob = rank < TOP_LOGPROBS_MAX ? top[rank].logprob : logprob};
 }
 
+static int32_t scripted(const serve_fixture *self, uint32_t position) {
+  int32_t ids[1024];
+  size_t count = 0;
+  if (tokenizer_encode(self->tokenizer, self->script, strlen(self->script), false, false, ids, ARRAY_LEN(ids), &count) != OK) abort();
+  return position < count ? ids[position] : (int32_t)EOS[0];
+}
+
 /* Like the scheduler's `show`: text first, then the token; only generated tokens are shown. */
 bool serve_fixture_step(const serve_fixture *self, serve_choice *choice) {
   verbatim_request *r = &choice->engine_request;
@@ -131,7 +138,8 @@ bool serve_fixture_step(const serve_fixture *self, serve_choice *choice) {
     request_show(&self->requests, r, text, false);
     return false;
   }
-  draw(self, &random, position, is_score ? r->prompt[position] : -1, &result, top);
+  int32_t given = is_score ? r->prompt[position] : self->script ? scripted(self, r->token_count) : -1;
+  draw(self, &random, position, given, &result, top);
   request_push(&self->requests, r, text, &result, top, random);
   bool is_made = r->token_count > before;
   request_show(&self->requests, r, text, is_made);

@@ -21,6 +21,7 @@ typedef struct serve_fixture {
   plan plan;
   request_model requests;
   uint64_t seed;
+  const char *script; /* the text of every answer; NULL: drawn */
   uint32_t break_at; /* a generated token whose logits are not finite; UINT32_MAX: none */
 } serve_fixture;
 

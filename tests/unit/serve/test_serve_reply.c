@@ -27,7 +27,7 @@ static serve_request *run_of(enum serve_kind kind, const char *body) {
   return request;
 }
 
-static json_t *reply_of(const serve_request *request) {
+static json_t *reply_of(serve_request *request) {
   serve_text out = {0};
   serve_fault fault;
   assert_true(serve_reply_whole(&fixture.model, request, &out, &fault));

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""check_answers.py - thoughts and calls of tools in replies, as OpenAI's client sees them: check_answers.py
+
+The shipped model copies texts. With a tokenizer in which some letters are whole pieces of an answer, such as a mark or half a call, it
+answers with whatever the prompt spells, in real tokens. Whole replies and streams are compared, one by one and at the same time. Run with
+build/venv/bin/python. Must not know: the engine. Read next: server.py, check_openai.py.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+
+import openai  # noqa: E402
+
+import server as serving  # noqa: E402
+
+# The letters that are pieces. Special tokens have no text in a reply: as marks they are read all the same.
+PIECES = {"A": "<think>", "B": " I look. ", "C": "</think>", "D": "<tool_call>", "E": '{"name": "weather", "arguments": {"city": "',
+          "F": "Łódź", "G": '"}}', "H": "</tool_call>", "I": "\n", "J": '{"name": "nowhere", "arguments": {"city": "'}
+SPECIAL = "DH"
+THOUGHT, CALL, OTHER = "ABBC", "IDEFGH", "DJFGH"
+WEATHER = {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+# Writes the contents alone, looks at all the rest, and has the words of a Hermes template that thinks.
+TEMPLATE = ("{# <tool_call> {name, arguments} </think> role tool #}{% set seen = [tools, messages] | tojson %}{{ bos_token }}"
+            "{{ messages[0]['content'] }}")
+ARGUMENTS = '{"city": "Łódź"}'
+
+
+def spell(letters):
+    return "".join(PIECES[letter] for letter in letters)
+
+
+def make_model(folder):
+    """The shipped model with the pieces in its tokenizer."""
+    for name in ("config.json", "model.safetensors"):
+        os.symlink(os.path.join(serving.MODEL_DIR, name), os.path.join(folder, name))
+    with open(os.path.join(serving.MODEL_DIR, "tokenizer.json"), encoding="utf-8") as file:
+        tokenizer = json.load(file)
+    with open(os.path.join(serving.MODEL_DIR, "tokenizer_config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    vocab = tokenizer["model"]["vocab"]
+    for letter, text in PIECES.items():
+        number = vocab[text] = vocab[letter]
+        vocab[letter] = vocab.pop("".join(tokenizer["model"]["merges"].pop()))  # every byte needs a token: that of the last merge
+        tokenizer["added_tokens"].append({"id": number, "content": text, "special": letter in SPECIAL, "single_word": False,
+                                          "lstrip": False, "rstrip": False, "normalized": False})
+    config["chat_template"] = TEMPLATE
+    for name, value in (("tokenizer.json", tokenizer), ("tokenizer_config.json", config)):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            json.dump(value, file)
+
+
+def joined(events):
+    """(message, finish_reason, verbatim, usage) of a stream, joined as OpenAI says."""
+    message, reason, verbatim, usage = {"content": "", "tool_calls": []}, None, None, None
+    for event in events:
+        usage = event.usage or usage
+        verbatim = event.model_extra.get("verbatim") or verbatim
+        for choice in event.choices:
+            reason = choice.finish_reason or reason
+            delta = choice.delta.model_dump(exclude_unset=True)
+            for key in ("content", "reasoning_content", "reasoning"):
+                if key in delta:
+                    message[key] = message.get(key, "") + delta[key]
+            for piece in delta.get("tool_calls", []):
+                if piece["index"] == len(message["tool_calls"]):
+                    assert piece["function"]["name"] and piece["id"] and not piece["function"]["arguments"], piece
+                    message["tool_calls"].append({key: piece[key] for key in ("id", "type", "function")})
+                else:
+                    message["tool_calls"][piece["index"]]["function"]["arguments"] += piece["function"]["arguments"]
+    return message, reason, verbatim, usage
+
+
+class Answers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="verbatim-answers-")
+        make_model(cls.folder.name)
+        cls.plan = serving.make_plan(cls.folder.name)
+        cls.server = serving.Server(cls.plan, "--reasoning-parser", "auto", model_dir=cls.folder.name)
+        cls.client = cls.client_of(cls.server)
+
+    @classmethod
+    def tearDownClass(cls):
+        status = cls.server.end()
+        cls.folder.cleanup()
+        assert status == 0, "SIGTERM was answered with status %d" % status
+
+    @staticmethod
+    def client_of(server):
+        return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60)
+
+    def body_of(self, letters, **fields):
+        return {"model": serving.MODEL, "messages": [{"role": "user", "content": "copy: " + spell(letters) + " ="}], "temperature": 0,
+                "max_tokens": 64, "tools": [WEATHER], **fields}
+
+    def talk(self, letters, client=None, **fields):
+        return (client or self.client).chat.completions.create(**self.body_of(letters, **fields))
+
+    def test_thoughts_and_calls_are_apart(self):
+        reply = self.talk(THOUGHT + CALL + CALL)
+        choice = reply.choices[0]
+        self.assertEqual((choice.finish_reason, choice.message.content), ("tool_calls", None))
+        self.assertEqual(choice.message.reasoning_content, spell("BB"))
+        self.assertEqual(choice.message.reasoning, spell("BB"))
+        called = [(call.function.name, call.function.arguments) for call in choice.message.tool_calls]
+        self.assertEqual(called, [("weather", ARGUMENTS)] * 2)
+        self.assertEqual(len({call.id for call in choice.message.tool_calls}), 2)
+        self.assertEqual(reply.usage.completion_tokens_details.reasoning_tokens, 4)
+        self.assertIn("answers of chats: thoughts think, tool calls hermes", self.server.messages())
+
+    def test_stream_is_the_whole(self):
+        for letters in (THOUGHT + CALL + CALL, CALL + "BBBB", OTHER + CALL, THOUGHT + "BBBBBBB", "ABBBBBBBBB", THOUGHT + "BDEFBBB"):
+            whole = self.talk(letters)
+            expected = whole.choices[0].message.model_dump(exclude_unset=True)
+            expected = {**expected, "content": expected["content"] or "", "tool_calls": expected.get("tool_calls", [])}
+            expected.pop("role")
+            message, reason, verbatim, usage = joined(self.talk(letters, stream=True, stream_options={"include_usage": True}))
+            self.assertEqual(message, expected)
+            self.assertEqual((reason, verbatim, usage), (whole.choices[0].finish_reason, whole.model_extra["verbatim"], whole.usage))
+
+    def test_load_changes_no_byte(self):
+        bodies = [self.body_of(letters, n=n) for letters in (THOUGHT + CALL + CALL, OTHER + CALL) for n in (1, 2)]
+        ask = lambda body: serving.comparable(serving.ask(self.server.url, "/v1/chat/completions", body)[2])
+        alone = [ask(body) for body in bodies]
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            self.assertEqual(list(pool.map(ask, bodies * 8)), alone * 8)
+
+    def test_what_is_no_call_stays_text(self):
+        choice = self.talk(OTHER + OTHER).choices[0]
+        self.assertEqual((choice.message.content, choice.message.tool_calls, choice.finish_reason), (spell(OTHER + OTHER), None, "stop"))
+        found = self.talk(OTHER + OTHER).model_extra["verbatim"]["choices"][0]["tool_call_error"]
+        self.assertEqual(found, "call 1: nowhere is not one of the request's tools")
+        choice = self.talk(CALL + CALL, parallel_tool_calls=False).choices[0]
+        self.assertEqual((len(choice.message.tool_calls), choice.message.content), (1, spell(CALL)))
+
+    def test_a_thought_that_is_cut_off_is_no_answer(self):
+        choice = self.talk("ABBBBBBBBBBB", max_tokens=6).choices[0]
+        self.assertEqual((choice.message.content, choice.message.reasoning_content, choice.finish_reason), ("", spell("BBBBB"), "length"))
+
+    def test_calls_go_back_as_they_came(self):
+        message = self.talk(THOUGHT + CALL + "B").choices[0].message.model_dump(exclude_none=True)
+        body = self.body_of(THOUGHT + CALL + "B")
+        body["messages"] += [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "rain"}]
+        self.assertEqual(self.client.chat.completions.create(**body).choices[0].finish_reason, "tool_calls")
+
+    def test_a_call_cannot_be_forced(self):
+        for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.talk(CALL + CALL, tool_choice=choice)
+            self.assertEqual(caught.exception.param, "tool_choice")
+        self.assertIsNone(self.talk(CALL + CALL, tool_choice="none").choices[0].message.tool_calls)
+
+    def test_options_turn_it_off(self):
+        with serving.Server(self.plan, "--tool-call-parser", "none", model_dir=self.folder.name) as plain:
+            message = self.talk(THOUGHT + CALL + CALL, self.client_of(plain)).choices[0].message
+            special = [spell(letter) for letter in SPECIAL]
+            expected = spell(THOUGHT + CALL + CALL)
+            for text in special:
+                expected = expected.replace(text, "")
+            self.assertEqual((message.content, message.tool_calls), (expected, None))
+            self.assertNotIn("reasoning_content", message.model_extra)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Thoughts and calls of tools, as OpenAI's client sees them.")
+    parser.add_argument("--builddir", default=serving.BUILDDIR)
+    known, others = parser.parse_known_args()
+    serving.BUILDDIR = known.builddir
+    unittest.main(argv=[sys.argv[0], *others], verbosity=1)
