@@ -511,10 +511,6 @@ static bool check(enum serve_kind kind, const serve_fields *f, const json_t *bod
     return serve_fields_wrong(fault, "prompt_logprobs", "unsupported_parameter", "prompt_logprobs is not supported with stream");
   if (json_object_get(body, "stream_options") && !f->stream)
     return serve_fields_wrong(fault, "stream_options", "invalid_value", "stream_options: requires stream true");
-  const json_t *choice = json_object_get(body, "tool_choice");
-  if (choice && !json_text_is(choice, "none") && !json_text_is(choice, "auto"))
-    return serve_fields_wrong(fault, "tool_choice", "unsupported_parameter",
-                              "tool_choice is not supported except as \"none\" or \"auto\": a tool call cannot be forced");
   return true;
 }
 

@@ -51,13 +51,41 @@ static bool check_tools(const json_t *tools, serve_fault *fault) {
   return true;
 }
 
+/* The name in {"type":"function","function":{"name":NAME}}, or NULL. */
+static const json_t *name_of_choice(const json_t *choice) {
+  static const char *const keys[] = {"type", "function", NULL};
+  serve_fault unused;
+  if (!json_is_object(choice) || !serve_fields_only(choice, "", keys, &unused)) return NULL;
+  const json_t *name = json_object_get(json_object_get(choice, "function"), "name");
+  return json_text_is(json_object_get(choice, "type"), "function") && json_is_string(name) ? name : NULL;
+}
+
+/* A choice that forces a call is judged like any other before it is refused, so that its own faults are told first. */
+static bool check_choice(const json_t *choice, const json_t *tools, serve_fault *fault) {
+  const json_t *name = name_of_choice(choice), *tool;
+  bool is_free = !choice || json_text_is(choice, "none") || json_text_is(choice, "auto"), is_there = false;
+  size_t i;
+  if (is_free) return true;
+  if (!json_text_is(choice, "required") && !name)
+    return serve_fields_wrong(fault, "tool_choice", "invalid_value", "tool_choice: expected \"none\", \"auto\", \"required\" or "
+                              "{\"type\": \"function\", \"function\": {\"name\": ...}}");
+  json_array_foreach(tools, i, tool) is_there |= !name || json_equal(name, answer_judge_name(tool));
+  if (!is_there)
+    return serve_fields_wrong(fault, name ? "tool_choice.function.name" : "tool_choice", "invalid_value", "tool_choice: expected %s",
+                              name ? "the name of one of the tools" : "tools, as a call is required");
+  return serve_fields_wrong(fault, "tool_choice", "unsupported_value", "tool_choice: this server does not constrain answers, so a call "
+                            "cannot be forced; hint: use \"auto\" and ask for the call in a message");
+}
+
 bool serve_reading_of_body(const serve_reading *self, const json_t *body, serve_fields *fields, answer_form *out, serve_fault *fault) {
   const json_t *tools = json_object_get(body, "tools"), *parallel = json_object_get(body, "parallel_tool_calls");
   bool are_read = self->grammar && json_array_size(tools) > 0 && !json_text_is(json_object_get(body, "tool_choice"), "none");
   bool are_many = true;
   *out = (answer_form){.marks = self->is_apart || are_read ? self->marks : NULL, .is_apart = self->is_apart,
                        .grammar = are_read ? self->grammar : NULL, .tools = are_read ? tools : NULL, .calls_max = UINT32_MAX};
-  if (!serve_fields_bool(body, "", "parallel_tool_calls", &are_many, fault)) return false;
+  if (!serve_fields_bool(body, "", "parallel_tool_calls", &are_many, fault) ||
+      !check_choice(json_object_get(body, "tool_choice"), tools, fault))
+    return false;
   if (!are_many && are_read) out->calls_max = 1;
   if (parallel && !are_read && !serve_fields_ignore(fields, "parallel_tool_calls", fault)) return false;
   return !are_read || check_tools(tools, fault);

@@ -301,13 +301,24 @@ static void wrong_tools_and_options_are_refused(void **state) {
     {"\"tools\":[{\"type\":\"function\",\"function\":{\"description\":\"x\"}}]", "tools[0].function.name"},
     {"\"tools\":[{\"function\":{\"name\":\"f\"}},{\"function\":{\"name\":\"f\"}}]", "tools[1].function.name"},
     {"\"parallel_tool_calls\":1", "parallel_tool_calls"}, {"\"tool_choice\":\"required\"", "tool_choice"},
-    {"\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}", "tool_choice"}};
+    {"\"tool_choice\":\"any\"", "tool_choice"}, {"\"tool_choice\":{\"type\":\"function\",\"name\":\"f\"}", "tool_choice"}};
+  static const struct { const char *choice, *param, *code; } forced[] = {
+    {"\"required\"", "tool_choice", "unsupported_value"},
+    {"{\"type\":\"function\",\"function\":{\"name\":\"now\"}}", "tool_choice", "unsupported_value"},
+    {"{\"type\":\"function\",\"function\":{\"name\":\"nowhere\"}}", "tool_choice.function.name", "invalid_value"}};
   char body[BODY_BYTES];
   choose("auto", "auto");
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     serve_fault fault = serve_fixture_refused(&fixture, SERVE_CHAT, body_of(body, cases[i].fields));
     assert_string_equal(fault.param, cases[i].param);
     assert_int_equal(fault.http_status, 400);
+  }
+  for (size_t i = 0; i < ARRAY_LEN(forced); i++) {
+    char field[256];
+    snprintf(field, sizeof field, "\"tool_choice\":%s", forced[i].choice);
+    serve_fault fault = serve_fixture_refused(&fixture, SERVE_CHAT, with_tools(body, field));
+    assert_string_equal(fault.param, forced[i].param);
+    assert_string_equal(fault.code, forced[i].code);
   }
   serve_reading reading;
   char text[SERVE_READING_TEXT_BYTES];

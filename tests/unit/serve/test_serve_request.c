@@ -281,8 +281,8 @@ static void lacks_are_said(void **state) {
     sscanf(fields[i], "\"%63[a-z_]", param);
     refuses(fields[i], param, "unsupported_parameter", "not supported");
   }
-  expect_refused(SERVE_CHAT, "{\"messages\":[],\"tool_choice\":\"required\"}", "tool_choice", "unsupported_parameter", "not supported");
-  expect_refused(SERVE_CHAT, "{\"messages\":[],\"tool_choice\":{\"type\":\"function\"}}", "tool_choice", "unsupported_parameter", "not");
+  expect_refused(SERVE_CHAT, "{\"messages\":[],\"tool_choice\":\"required\"}", "tool_choice", "invalid_value", "expected tools");
+  expect_refused(SERVE_CHAT, "{\"messages\":[],\"tool_choice\":{\"type\":\"function\"}}", "tool_choice", "invalid_value", "expected");
   expect_refused(SERVE_CHAT, "{\"messages\":[],\"reasoning_effort\":\"low\"}", "reasoning_effort", "unsupported_parameter", "not");
 }
 
@@ -379,7 +379,7 @@ static void fields_that_contradict(void **state) {
   char longer[128]; /* texts that begin like an accepted one, with a NUL after it */
   snprintf(longer, sizeof longer, "{\"model\":\"%s\\u0000x\",\"prompt\":[1]}", fixture.model.name);
   expect_refused(SERVE_COMPLETION, longer, "model", "model_not_found", "unknown");
-  expect_refused(SERVE_CHAT, "{\"messages\":[],\"tool_choice\":\"none\\u0000\"}", "tool_choice", "unsupported_parameter", "forced");
+  expect_refused(SERVE_CHAT, "{\"messages\":[],\"tool_choice\":\"none\\u0000\"}", "tool_choice", "invalid_value", "expected");
   fixture.model.chat = NULL;
   expect_refused(SERVE_CHAT, "{\"messages\":[]}", "messages", "unsupported_parameter", "/v1/completions");
   fixture.model.chat = fixture.chat;
