@@ -123,9 +123,9 @@ SANITIZE = ["-U_FORTIFY_SOURCE", "-fsanitize=address,undefined", "-fno-sanitize-
             "-D__SANITIZE_ADDRESS__=1"]
 # Static but for libc and libm, so that the program can be copied to the machine with the GPU. xxhash stands before fyaml,
 # whose archive holds an old copy of the same symbols: the first one met is taken.
-LIBRARIES = "-l:libxxhash.a -l:libfyaml.a -l:libjansson.a -l:libpcre2-8.a -l:libzstd.a -l:libevent_core.a -lm".split()
-# Of libverbatim.so: a shared library cannot hold the archives, which are compiled for programs.
-SHARED_LIBRARIES = "-lxxhash -ljansson -lpcre2-8 -lm"
+LIBRARIES = "-l:libxxhash.a -l:libfyaml.a -l:libjansson.a -l:libpcre2-8.a -l:libzstd.a -l:libevent_core.a -l:libcrypto.a -lm".split()
+# Of libverbatim.so: a shared library cannot hold the archives, which are compiled for programs. OpenSSL's is compiled for both.
+SHARED_LIBRARIES = "-lxxhash -ljansson -lpcre2-8 -l:libcrypto.a -Wl,--exclude-libs,libcrypto.a -lm"
 
 PREFIX = "/usr/local"
 OPTIONS = {  # defaults and meanings

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/sha256.h"
 #include "exec/devices.h"
 #include "exec/exec.h"
 #include "plan/plan.h"
@@ -40,6 +41,7 @@ struct verbatim {
   weights_report weights;
   tokenizer *tokenizer;  /* null without config.text */
   digest vocabulary;     /* its digest, or zeros     */
+  sha256 plan_sha256, config_sha256;
   request_model model;
   uint32_t side;       /* of the next step                       */
   bool outstanding[2];   /* submitted and not settled              */
@@ -104,6 +106,7 @@ static void add_note(verbatim *self, const char *text) {
 static status load_weights(verbatim *self) {
   safetensors *set = NULL;
   weights_target target = exec_weights_target(self->machine);
+  target.sha256 = self->config.sha256;
   TRY(safetensors_open(&set, self->config.model_dir));
   status result = weights_load(&self->plan, set, &target, self->config.on_progress, self->config.context, &self->weights);
   safetensors_close(set);
@@ -118,7 +121,7 @@ static status load_weights(verbatim *self) {
 
 /* A plan holds constants of config.json that no tensor's shape reveals (rope, scales, stop ids), so the config.json next to the weights
  * must be the one that the plan was made from. A folder with weights only has no config.json. */
-static status check_config(const verbatim *self) {
+static status check_config(verbatim *self) {
   char path[PATH_BYTES_MAX];
   int length = snprintf(path, sizeof path, "%s/config.json", self->config.model_dir);
   if (length < 0 || (size_t)length >= sizeof path) return FAIL(ERR_LIMIT, "path too long: %s", self->config.model_dir);
@@ -126,10 +129,13 @@ static status check_config(const verbatim *self) {
   FILE *file;
   TRY(input_file_open(path, INPUT_CONFIG, &file));
   digest_state state;
+  sha256_state strong;
   digest_start(&state);
+  sha256_start(&strong);
   uint8_t part[4096];
-  for (size_t bytes; (bytes = fread(part, 1, sizeof part, file)) > 0;) digest_add(&state, part, bytes);
+  for (size_t bytes; (bytes = fread(part, 1, sizeof part, file)) > 0;) digest_add(&state, part, bytes), sha256_add(&strong, part, bytes);
   fclose(file);
+  self->config_sha256 = sha256_end(&strong);
   const uint8_t *expected = self->plan.header->config_digest;
   digest found = digest_end(&state);
   if (memcmp(found.bytes, expected, DIGEST_BYTES) == 0) return OK;
@@ -179,6 +185,7 @@ static status start(verbatim *self) {
   double from = clock_seconds(), begun = from;
   TRY(plan_open(&self->plan, c->plan_path));
   TRY(check_plan(self->plan.memory, (size_t)self->plan.header->file_bytes)); /* a plan is untrusted input */
+  self->plan_sha256 = sha256_of(self->plan.memory, (size_t)self->plan.header->file_bytes);
   TRY(input_file_check_model(c->model_dir));
   TRY(check_config(self));
   self->stages.plan = lap(&from);
@@ -301,6 +308,9 @@ verbatim_info verbatim_describe(const verbatim *self) {
   memcpy(info.config_digest, h->config_digest, sizeof info.config_digest);
   memcpy(info.weights_digest, self->weights.digest.bytes, sizeof info.weights_digest);
   memcpy(info.tokenizer_digest, self->vocabulary.bytes, sizeof info.tokenizer_digest);
+  memcpy(info.plan_sha256, self->plan_sha256.bytes, sizeof info.plan_sha256);
+  memcpy(info.config_sha256, self->config_sha256.bytes, sizeof info.config_sha256);
+  memcpy(info.weights_sha256, self->weights.sha256.bytes, sizeof info.weights_sha256);
   return info;
 }
 

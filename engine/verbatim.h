@@ -64,6 +64,7 @@ typedef struct verbatim_config { /* strings are read only during verbatim_open *
   const char *program_path; /* a PATH: NVIDIA's wheels installed with a python3 on it are searched too; may be null */
   bool logits;           /* requests may ask for logits rows                       */
   bool text;             /* opens the model's tokenizer: stop texts, on_text, verbatim_encode and verbatim_decode */
+  bool sha256;           /* also takes the SHA-256 of the weights while they are read: slower, unless many threads read */
   bool trace;            /* requests may ask for on_trace and on_values: steps run op by op, which is slow, and the prefix cache is not
                             used */
   /* How the work is divided. None of these changes a bit of a result; they exist for measurements and for tests of that promise. */
@@ -151,6 +152,8 @@ typedef struct verbatim_info { /* strings live as long as the engine */
   uint8_t config_digest[16]; /* digest of the config.json that the plan was made from */
   uint8_t tokenizer_digest[16]; /* zeros without config.text         */
   uint8_t plan_digest[16];
+  uint8_t plan_sha256[32], config_sha256[32]; /* of the files; config_sha256: zeros if the folder has no config.json */
+  uint8_t weights_sha256[32]; /* see RECEIPTS.md, "SHA-256"; zeros without config.sha256 */
   uint32_t driver_version, nvrtc_version; /* 1000 * major + 10 * minor; 0 on the CPU backend */
   uint64_t cublaslt_version; /* 0: no product uses it                                        */
   uint32_t kernel_count, point_count;

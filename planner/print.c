@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 #include "engine/base/base.h"
+#include "engine/base/sha256.h"
 #include "draft.h"
 #include "engine/plan/format_widen.h"
 
@@ -233,7 +234,7 @@ void print_exchanges(FILE *out, const plan_header *plan) {
 /* === Sections =========================================================================================================== */
 
 void print_summary(FILE *out, const plan_header *plan) {
-  char size[32], hex[33];
+  char size[32], hex[33], strong[SHA256_TEXT_BYTES];
   const plan_model *m = &plan->model;
   const plan_limits *l = &plan->limits;
   const plan_region *r = items(plan, plan->regions);
@@ -270,6 +271,7 @@ void print_summary(FILE *out, const plan_header *plan) {
           plan->ladder.count);
   fprintf(out, "numerics id    %s\n", hex_text(plan->numerics_id, hex));
   fprintf(out, "plan digest    %s\n", hex_text(plan->digest, hex));
+  fprintf(out, "file's SHA-256 %s\n", sha256_text(sha256_of(plan, plan->file_bytes).bytes, strong));
 }
 
 void print_regions(FILE *out, const plan_header *plan) {
@@ -545,11 +547,12 @@ static void json_ranks(json_t *root, const plan_header *plan) {
 }
 
 void print_json(FILE *out, const plan_header *plan) {
-  char hex[33];
+  char hex[33], strong[SHA256_TEXT_BYTES];
   json_t *root = json_object();
   set(root, "format_version", plan->format_version);
   json_object_set_new(root, "numerics_id", json_string(hex_text(plan->numerics_id, hex)));
   json_object_set_new(root, "plan_digest", json_string(hex_text(plan->digest, hex)));
+  json_object_set_new(root, "sha256", json_string(sha256_text(sha256_of(plan, plan->file_bytes).bytes, strong)));
   json_object_set_new(root, "config_digest", json_string(hex_text(plan->config_digest, hex)));
   set(root, "parameters", parameter_count(plan));
   set(root, "device_bytes", plan->device_bytes);

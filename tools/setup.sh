@@ -4,7 +4,7 @@
 set -eu
 
 packages="gcc g++ ninja-build python3 binutils libc6-dev libjansson-dev libfyaml-dev libpcre2-dev libzstd-dev libxxhash-dev libcmocka-dev"
-packages="$packages libevent-dev pkgconf python3-yaml"
+packages="$packages libevent-dev libssl-dev pkgconf python3-yaml"
 
 missing=""
 for package in $packages; do

@@ -1,7 +1,7 @@
-/* digest.h - XXH3-128, the only digest of the project, with a canonical byte order and hexadecimal text.
+/* digest.h - XXH3-128, the digest of rows, requests and files, with a canonical byte order and hexadecimal text.
  *
  * A digest's bytes are XXH's canonical (big-endian) form, so its text is the same on every machine. Not cryptographic: it detects
- * accidents, not forgery. Includes libc only. */
+ * accidents, not forgery; sha256.h stands beside it where files are shown to others. Includes libc only. */
 #ifndef VERBATIM_DIGEST_H
 #define VERBATIM_DIGEST_H
 #include <stddef.h>

@@ -21,6 +21,9 @@ static const struct { const char *what, *hint; } KINDS[] = {
     [INPUT_TOKENIZER] = {"a file of the tokenizer",
                          "a model folder has tokenizer.json, or tiktoken.model and tokenizer_config.json; token ids need neither"},
     [INPUT_MODEL] = {"a model folder", "name the folder with config.json and *.safetensors"},
+    [INPUT_SIGNED] = {"a manifest or a receipt", "`verbatim eval` writes manifest.json, --receipt FILE a receipt"},
+    [INPUT_SIGNATURE] = {"a signature", "`ssh-keygen -Y sign -n verbatim -f KEY FILE` writes FILE.sig"},
+    [INPUT_SIGNERS] = {"a file of allowed signers", "a line of it has an identity and a public key: me@example.org ssh-ed25519 AAAA..."},
 };
 
 /* What lies at the path. code: errno of stat(2) or open(2), or 0. */

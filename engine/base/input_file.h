@@ -11,7 +11,8 @@
 /* What is expected of an input, with the hint that belongs to it. */
 typedef enum input_file_kind {
   INPUT_PLAN = 0, INPUT_RECEIPT, INPUT_TRACE, INPUT_RUN, INPUT_MANIFEST, INPUT_RESULTS, INPUT_DEPLOYMENT, INPUT_PROFILE, INPUT_TASK,
-  INPUT_ITEMS, INPUT_CONFIG, INPUT_WEIGHTS, INPUT_TOKENIZER, INPUT_MODEL
+  INPUT_ITEMS, INPUT_CONFIG, INPUT_WEIGHTS, INPUT_TOKENIZER, INPUT_MODEL,
+  INPUT_SIGNED, INPUT_SIGNATURE, INPUT_SIGNERS
 } input_file_kind;
 
 /* Opens a regular file that is not empty; opening cannot block. ERR_IO; ERR_FORMAT: it is empty. */

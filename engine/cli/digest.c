@@ -11,6 +11,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SHAPE_BYTES (SAFETENSORS_RANK_MAX * 24u)
 
@@ -22,15 +23,18 @@ static const char HELP[] =
   "Examples:\n"
   "  verbatim digest my.plan MODEL_DIR\n"
   "  verbatim digest my.plan MODEL_DIR --json > weights.json\n"
+  "  verbatim digest my.plan MODEL_DIR --sha256 | head -n -1 | sha256sum\n"
   "  diff <(verbatim digest my.plan MODEL_DIR) <(verbatim digest my.plan OTHER_DIR)\n\n"
+  "  --sha256            SHA-256 instead of XXH3-128, tensors by name, in the form of RECEIPTS.md: the\n"
+  "                      last line is that of the lines before it\n"
   "  --json              one JSON object instead: \"weights\", and \"tensors\" with \"name\", \"dtype\",\n"
-  "                      \"shape\", \"digest\"\n"
+  "                      \"shape\", \"digest\"; with --sha256 also \"sha256\" in both\n"
   "  --threads N         threads that read (all cores)\n"
   "  --quiet             no progress messages\n";
 
 typedef struct digest_run {
   const char **words; /* from argv: plan and model folder */
-  bool json, quiet;
+  bool json, quiet, sha256;
   uint32_t threads;
   cli_output_progress progress;
   plan plan;
@@ -40,6 +44,7 @@ typedef struct digest_run {
 static status parse_arguments(digest_run *self, int argc, char **argv) {
   uint32_t count = 0;
   const cli_option table[] = {{"--json", NULL, &self->json}, {"--quiet", NULL, &self->quiet},
+                              {"--sha256", NULL, &self->sha256},
                               {"--threads", cli_options_u32, &self->threads}, {0}};
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
   return count == 2 ? OK : FAIL(ERR_USAGE, "digest: expected PLAN MODEL_DIR, found %u words; hint: verbatim digest --help", count);
@@ -63,20 +68,37 @@ static void print_text(const weights_tree *tree) {
   printf("%s  weights\n", digest_text(tree->root.bytes, digits));
 }
 
+static int compare_leaves(const void *a, const void *b) {
+  const weights_tree_leaf *x = a, *y = b;
+  return strcmp(x->name, y->name);
+}
+
+static void print_sha256(weights_tree *tree) {
+  char line[WEIGHTS_TREE_LINE_BYTES], digits[SHA256_TEXT_BYTES];
+  qsort(tree->leaves, tree->count, sizeof *tree->leaves, compare_leaves);
+  for (uint32_t i = 0; i < tree->count; i++) {
+    const weights_tree_leaf *leaf = &tree->leaves[i];
+    printf("%s%s\n", weights_tree_line(leaf, line), leaf->name);
+  }
+  printf("%s  weights\n", sha256_text(tree->strong_root.bytes, digits));
+}
+
 static json_t *leaf_json(const weights_tree_leaf *leaf) {
-  char digits[DIGEST_TEXT_BYTES];
+  char digits[DIGEST_TEXT_BYTES], strong[SHA256_TEXT_BYTES];
   json_t *shape = json_array();
   for (uint32_t k = 0; k < leaf->tensor->rank; k++) json_array_append_new(shape, json_integer((json_int_t)leaf->tensor->shape[k]));
-  return json_pack("{s:s, s:s, s:o, s:s}", "name", leaf->name, "dtype", leaf->tensor->dtype, "shape", shape, "digest",
-                   digest_text(leaf->data.bytes, digits));
+  const char *also = sha256_is_none(leaf->strong.bytes) ? NULL : sha256_text(leaf->strong.bytes, strong);
+  return json_pack("{s:s, s:s, s:o, s:s, s:s*}", "name", leaf->name, "dtype", leaf->tensor->dtype, "shape", shape, "digest",
+                   digest_text(leaf->data.bytes, digits), "sha256", also);
 }
 
 static status print_json(const weights_tree *tree) {
-  char digits[DIGEST_TEXT_BYTES];
+  char digits[DIGEST_TEXT_BYTES], strong[SHA256_TEXT_BYTES];
+  const char *also = sha256_is_none(tree->strong_root.bytes) ? NULL : sha256_text(tree->strong_root.bytes, strong);
   json_t *tensors = json_array();
   int failed = 0;
   for (uint32_t i = 0; i < tree->count; i++) failed |= json_array_append_new(tensors, leaf_json(&tree->leaves[i]));
-  json_t *root = json_pack("{s:s, s:o}", "weights", digest_text(tree->root.bytes, digits), "tensors", tensors);
+  json_t *root = json_pack("{s:s, s:s*, s:o}", "weights", digest_text(tree->root.bytes, digits), "sha256", also, "tensors", tensors);
   if (!failed) return cli_output_json(root, JSON_INDENT(1));
   json_decref(root);
   return FAIL(ERR_LIMIT, "digest: no memory");
@@ -84,8 +106,9 @@ static status print_json(const weights_tree *tree) {
 
 static status run(digest_run *self) {
   TRY(plan_open(&self->plan, self->words[0]));
-  TRY(weights_tree_open(&self->tree, &self->plan, self->words[1], self->threads, show_progress, self));
+  TRY(weights_tree_open(&self->tree, &self->plan, self->words[1], self->threads, self->sha256, show_progress, self));
   if (self->json) TRY(print_json(&self->tree));
+  else if (self->sha256) print_sha256(&self->tree);
   else print_text(&self->tree);
   return cli_output_flush();
 }

@@ -10,6 +10,7 @@
 #include "common/files.h"
 #include "common/options.h"
 #include "common/output.h"
+#include "common/signature.h"
 #include "plan/format.h"
 #include "verbatim.h"
 #include <stdlib.h>
@@ -102,6 +103,8 @@ static void check_all(doctor_run *self) {
   cli_doctor_ranks_check_links(report, &self->machine);
   cli_doctor_machine_check_libraries(report, &self->machine);
   cli_doctor_machine_check_cache(report, &self->machine, cli_files_cache(self->cache_dir, room, sizeof room));
+  if (cli_signature_has("ssh-keygen")) cli_doctor_report_add(report, "signatures", CLI_DOCTOR_OK, NULL, "ssh-keygen checks them");
+  else cli_doctor_report_add(report, "signatures", CLI_DOCTOR_UNUSED, "verify --allowed-signers needs OpenSSH's client", "no ssh-keygen");
   if (self->config.path) check_deployment(self);
   check_server(self);
   if (self->model_dir) cli_doctor_model_check(report, self->model_dir);

@@ -6,6 +6,7 @@
 #include "common/files.h"
 #include "common/stop_ids.h"
 #include "base/digest.h"
+#include "base/sha256.h"
 #include "plan/plan.h"
 #include "serve/reading.h"
 #include "weights/safetensors.h"
@@ -165,7 +166,7 @@ static void check_pins(cli_doctor_report *report, const cli_doctor_machine *mach
 void cli_doctor_model_check_plan(cli_doctor_report *report, const cli_doctor_machine *machine, const char *plan_path,
                                  const char *model_dir) {
   plan view = {0};
-  char id[DIGEST_TEXT_BYTES], numerics[DIGEST_TEXT_BYTES];
+  char id[DIGEST_TEXT_BYTES], numerics[DIGEST_TEXT_BYTES], strong[SHA256_TEXT_BYTES];
   status result = plan_open(&view, plan_path);
   if (result == OK) result = check_plan(view.header, view.header->file_bytes);
   if (result != OK) {
@@ -174,11 +175,12 @@ void cli_doctor_model_check_plan(cli_doctor_report *report, const cli_doctor_mac
     return;
   }
   const plan_limits *l = &view.header->limits;
+  const sha256 whole = sha256_of(view.memory, (size_t)view.header->file_bytes);
   static const char *const formats[] = {[KV_BF16] = "bf16", [KV_FP8_DS_MLA] = "fp8_ds_mla", [KV_FP8] = "fp8"};
   cli_doctor_report_add(report, "plan", CLI_DOCTOR_OK, NULL,
-                        "%s: digest %s, numerics id %s, max-num-seqs %u, max-model-len %u, kv-cache-dtype %s", plan_path,
-                        digest_text(view.header->digest, id), digest_text(view.header->numerics_id, numerics), l->max_seqs, l->max_len,
-                        formats[view.header->quant.kv_format]);
+                        "%s: digest %s, SHA-256 %s, numerics id %s, max-num-seqs %u, max-model-len %u, kv-cache-dtype %s", plan_path,
+                        digest_text(view.header->digest, id), sha256_text(whole.bytes, strong),
+                        digest_text(view.header->numerics_id, numerics), l->max_seqs, l->max_len, formats[view.header->quant.kv_format]);
   cli_doctor_machine here = *machine;
   if (model_dir) check_config(report, view.header, model_dir);
   if (l->ranks > 1) cli_doctor_ranks_check_plan(report, &here, l);

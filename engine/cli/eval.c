@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define EXIT_INTERRUPTED 130
+#define PATH_BYTES 4096
 
 static const char HELP[] =
   "usage: verbatim eval TASK.yaml... --plan PLAN --model MODEL_DIR --output DIR [options]\n\n"
@@ -80,6 +81,12 @@ static status show(const eval_run *self, const eval_options *o) {
   return cli_output_flush();
 }
 
+static status tell_sha256(const eval_run *self) {
+  char path[PATH_BYTES];
+  if (self->engine.quiet || snprintf(path, sizeof path, "%s/manifest.json", self->folder) >= (int)sizeof path) return OK;
+  return cli_engine_print_sha256(path);
+}
+
 static status eval_steps(eval_run *self, eval_options *o, int argc, char **argv) {
   TRY(parse_arguments(self, o, argc, argv));
   if (o->config.dump) return cli_config_dump(&o->config, stdout);
@@ -94,6 +101,7 @@ static status eval_steps(eval_run *self, eval_options *o, int argc, char **argv)
     return OK;
   }
   TRY(show(self, o));
+  TRY(tell_sha256(self));
   return self->failure.code == OK ? OK : fail_give(&self->failure);
 }
 

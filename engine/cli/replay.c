@@ -7,6 +7,7 @@
 #include "eval/run/paths.h"
 #include "eval/run/run.h"
 #include "eval/run/saved.h"
+#include "eval/run/strong.h"
 #include "common/lines.h"
 #include "common/options.h"
 #include "common/output.h"
@@ -287,6 +288,11 @@ static bool compare_manifests(const replay *self) {
     printf("%-15s %s%s%s\n", parts[i], differs ? "differs" : "equal", differs && *text != ':' ? ": " : "", differs ? text : "");
     equal = equal && !differs;
   }
+  if (json_object_get(self->saved.manifest, "sha256")) {
+    bool differs = eval_strong_difference(self->saved.manifest, self->run.manifest, text);
+    printf("%-15s %s%s%s\n", "sha256", differs ? "differs" : "equal", differs ? ": " : "", differs ? text : "");
+    equal = equal && !differs;
+  }
   const char *digests[2] = {hint(self->saved.manifest, "manifest_digest"), hint(self->run.manifest, "manifest_digest")};
   bool same = digests[0] && digests[1] && strcmp(digests[0], digests[1]) == 0;
   printf("%-15s %s\n", "manifest_digest", same ? "equal" : "differs");
@@ -313,6 +319,7 @@ static status replay_steps(replay *self, int argc, char **argv) {
   TRY(parse_arguments(self, argc, argv));
   TRY(eval_saved_open(&self->saved, self->manifest_path));
   TRY(take_hints(self));
+  self->run.engine.config.sha256 |= hint(json_object_get(self->saved.manifest, "sha256"), "weights") != NULL;
   TRY(eval_tasks_recorded(&self->run.tasks, self->saved.manifest, self->saved.folder, self->tasks_folder));
   TRY(choose_folder(self));
   const cli_files_row files[] = {{CLI_FILES_READ, self->manifest_path, "the manifest"}};

@@ -3,6 +3,7 @@
  * Owns the subcommand's arguments, the selection of requests and the runs. receipts/read.c parses the receipt; the engine is used only
  * through verbatim.h. Read next: receipts/read.h, common/engine.h, common/compare.h. */
 #include "cli/cli.h"
+#include "cli/verify_signed.h"
 #include "common/compare.h"
 #include "common/engine.h"
 #include "common/files.h"
@@ -22,7 +23,8 @@
 #include <string.h>
 
 static const char HELP[] =
-  "usage: verbatim verify RECEIPT PLAN MODEL_DIR [options]\n\n"
+  "usage: verbatim verify RECEIPT PLAN MODEL_DIR [options]\n"
+  "       verbatim verify FILE --allowed-signers FILE --identity ID\n\n"
   "Replays the requests of a receipt and compares every line byte for byte. Plan and machine may be\n"
   "other ones; the numerics id, config.json, the weights and, if there are stop texts, the tokenizer\n"
   "must agree. Each request runs alone unless --batch says otherwise, and all of its prompt is\n"
@@ -30,8 +32,11 @@ static const char HELP[] =
   "The recorded tokens are checked many at a time: every row's choice, log-probability, rank and digest\n"
   "is computed as if it were made alone. Up to the plan's max-logit-rows fit in a step.\n"
   "Differences can be followed to their op with --trace and `verbatim diff` of the traces of both runs.\n\n"
+  "With a signature it says who signed the receipt, and with one FILE, a manifest or a receipt, only\n"
+  "that: no model runs.\n\n"
   "Examples:\n"
   "  verbatim verify my.receipt my.plan MODEL_DIR\n"
+  "  verbatim verify out/manifest.json --allowed-signers signers --identity me@example.org\n"
   "  verbatim verify my.receipt my.plan MODEL_DIR --sample 20 --device cpu\n"
   "  verbatim verify served.receipt my.plan MODEL_DIR --id 17 --trace here.trace\n\n"
   "For each request that differs, prints the first token that differs and how the request ended, as\n"
@@ -42,7 +47,7 @@ static const char HELP[] =
   "  --seed S            seed of --sample (0)\n"
   "  --stepwise          make every token by a step of its own, which is slower\n"
   "  --json              one JSON object per line: one per request, and one at the end\n";
-static const char MORE_HELP[] = CLI_TRACE_HELP CLI_ENGINE_HELP; /* C11 guarantees only 4095 bytes in a literal */
+static const char MORE_HELP[] = CLI_SIGNATURE_HELP CLI_TRACE_HELP CLI_ENGINE_HELP; /* C11 guarantees only 4095 bytes in a literal */
 
 typedef struct verify_run verify_run;
 
@@ -59,6 +64,7 @@ struct verify_run {
   uint32_t id_count, sample;
   uint64_t seed;
   bool sampled, json, stepwise;
+  cli_signature signature;
   cli_trace trace;
   cli_engine engine;
   receipt_read receipt;
@@ -92,9 +98,12 @@ static status parse_arguments(verify_run *self, int argc, char **argv) {
   cli_option table[40] = {
     {"--id", take_id, self}, {"--sample", take_sample, self}, {"--seed", cli_options_u64, &self->seed}, {"--json", NULL, &self->json},
     {"--stepwise", NULL, &self->stepwise}};
+  cli_signature_options(&self->signature, table, ARRAY_LEN(table));
   cli_trace_options(&self->trace, table, ARRAY_LEN(table));
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
+  TRY(cli_signature_ready(&self->signature));
+  if (self->signature.signers && count == 1) return OK;
   if (count != 3)
     return FAIL(ERR_USAGE, "verify: expected RECEIPT PLAN MODEL_DIR, found %u words; hint: verbatim verify --help", count);
   self->engine.plan_path = self->words[1];
@@ -200,11 +209,21 @@ static status check_plan_identity(const verify_run *self) {
   return result;
 }
 
+/* The second line says what the receipt's run had; it is not hashed, but a signature of the file covers it. */
+static status check_sha256(const verify_run *self) {
+  const uint8_t *recorded = self->receipt.machine.weights_sha256, *here = self->engine.info.weights_sha256;
+  char texts[2][SHA256_TEXT_BYTES];
+  if (sha256_is_none(recorded) || memcmp(recorded, here, SHA256_BYTES) == 0) return OK;
+  return FAIL(ERR_MISMATCH, "SHA-256 of the weights: the receipt has %s, found %s; hint: verify with the receipt's model",
+              sha256_text(recorded, texts[0]), sha256_text(here, texts[1]));
+}
+
 static status check_model_identity(const verify_run *self) {
   const receipt_head *head = &self->receipt.head;
   const identity list[] = {{"weights", head->weights_digest, self->engine.info.weights_digest},
                            {"tokenizer", head->tokenizer_digest, self->engine.info.tokenizer_digest}};
-  return check_identities(list, self->engine.config.text ? 2 : 1);
+  TRY(check_identities(list, self->engine.config.text ? 2 : 1));
+  return check_sha256(self);
 }
 
 static void tell_machines(const verify_run *self) {
@@ -406,15 +425,28 @@ static status run_all(verify_run *self) {
   return FAIL(ERR_MISMATCH, "%s: %u of %u requests differ", self->words[0], self->differing, self->done);
 }
 
+static status check_signature(const verify_run *self) {
+  char good[CLI_SIGNATURE_TEXT_BYTES];
+  if (!self->signature.signers) return OK;
+  TRY(cli_signature_check(&self->signature, self->words[0], good));
+  if (!self->engine.quiet) fprintf(stderr, "%s\n", good);
+  return OK;
+}
+
 static status verify_steps(verify_run *self) {
+  if (!self->words[1]) return cli_verify_signed(&self->signature, self->words[0], self->json);
   const cli_files_row files[] = {CLI_ENGINE_FILES(&self->engine), {CLI_FILES_READ, self->words[0], "the input"},
-                                 {CLI_FILES_WRITTEN, self->trace.path, "the trace"}};
+                                 {CLI_FILES_WRITTEN, self->trace.path, "the trace"},
+                                 {CLI_FILES_READ, self->signature.signers, "the allowed signers"},
+                                 {CLI_FILES_READ, self->signature.path, "the signature"}};
   TRY(cli_files_check(files, ARRAY_LEN(files)));
+  TRY(check_signature(self));
   TRY(receipt_read_open(&self->receipt, self->words[0]));
   if (self->receipt.count == 0) return FAIL(ERR_FORMAT, "%s: the receipt has no requests, so there is nothing to verify", self->words[0]);
   TRY(choose(self));
   TRY(require_features(self));
   TRY(check_plan_identity(self));
+  self->engine.config.sha256 |= !sha256_is_none(self->receipt.machine.weights_sha256);
   TRY(cli_engine_open(&self->engine));
   TRY(check_model_identity(self));
   tell_machines(self);

@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "cli/cli.h"
 #include "base/base.h"
+#include "base/sha256.h"
 #include "common/options.h"
 #include "common/output.h"
 #include "plan/format.h"
@@ -17,7 +18,7 @@
 #include <xxhash.h>
 #include <zstd.h>
 
-#define PARTS 8u
+#define PARTS 9u
 #define VERSION_BYTES 64u
 
 #ifdef __clang__
@@ -47,9 +48,9 @@ static void find_parts(part parts[PARTS]) {
   unsigned hash = XXH_versionNumber();
   char regex[VERSION_BYTES] = "";
   pcre2_config(PCRE2_CONFIG_VERSION, regex); /* "10.42 2022-12-11": 24 bytes at most */
-  const char *const names[PARTS] = {"xxHash", "zstd", "jansson", "libfyaml", "PCRE2", "libevent", COMPILER, "glibc"};
+  const char *const names[PARTS] = {"xxHash", "zstd", "jansson", "libfyaml", "PCRE2", "libevent", "libcrypto", COMPILER, "glibc"};
   const char *const versions[PARTS] = {NULL, ZSTD_versionString(), jansson_version_str(), fy_library_version(), regex,
-                                       event_get_version(), COMPILER_VERSION, gnu_get_libc_version()};
+                                       event_get_version(), sha256_library(), COMPILER_VERSION, gnu_get_libc_version()};
   for (uint32_t i = 0; i < PARTS; i++) {
     parts[i].name = names[i];
     if (versions[i]) snprintf(parts[i].version, VERSION_BYTES, "%s", versions[i]);

@@ -40,6 +40,7 @@ const cli_config_key cli_config_keys[] = {
   {"device", ENGINE | DOCTOR, 0, "auto"},
   {"threads", ENGINE, 0, NULL},
   {"cache-dir", ENGINE | DOCTOR, 0, NULL},
+  {"sha256", ENGINE, 0, NULL},
   {"stats", ENGINE, 0, NULL},
   {"verbose", ENGINE, 0, NULL},
   {"quiet", PLAN | ENGINE, 0, NULL},

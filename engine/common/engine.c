@@ -3,7 +3,9 @@
 #include "common/files.h"
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/sha256.h"
 #include "base/limits.h"
+#include "base/special_file.h"
 #include "receipts/resume.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,7 +47,8 @@ void cli_engine_options(cli_engine *self, cli_option *rows, size_t row_count) {
   const cli_option own[] = {
     {"--receipt", cli_options_text, &self->receipt_path}, {"--device", cli_engine_device, &self->config.device},
     {"--threads", cli_options_u32, &self->config.threads}, {"--cache-dir", cli_options_text, &self->cache_dir},
-    {"--stats", cli_options_text, &self->stats_path}, {"--verbose", NULL, &self->verbose},
+    {"--stats", cli_options_text, &self->stats_path}, {"--sha256", NULL, &self->config.sha256},
+    {"--verbose", NULL, &self->verbose},
     {"--quiet", NULL, &self->quiet}, {"--batch", cli_options_u32, &self->config.max_active},
     {"--chunk", cli_options_u32, &self->config.chunk_tokens}, {"--slot-offset", cli_options_u32, &self->config.slot_offset},
     {"--shuffle-pages", cli_options_u64, &self->config.shuffle_pages},
@@ -140,6 +143,17 @@ status cli_engine_add(cli_engine *self, const char *name, const verbatim_request
   return OK;
 }
 
+status cli_engine_print_sha256(const char *path) {
+  char text[SHA256_TEXT_BYTES];
+  sha256 found;
+  FILE *file = special_file_at(path) ? NULL : fopen(path, "rb");
+  if (!file) return OK; /* a pipe or a device is gone */
+  status result = sha256_read(file, path, &found);
+  fclose(file);
+  if (result == OK) fprintf(stderr, "sha256 %s  %s\n", sha256_text(found.bytes, text), path);
+  return result;
+}
+
 status cli_engine_end(cli_engine *self) {
   char text[DIGEST_TEXT_BYTES];
   self->done.seconds = clock_seconds() - self->started;
@@ -149,6 +163,7 @@ status cli_engine_end(cli_engine *self) {
   TRY(receipt_end(&self->receipt, &self->receipt_digest));
   fprintf(stderr, "numerics id %s\n", digest_text(self->info.numerics_id, text));
   fprintf(stderr, "receipt %s\n", digest_text(self->receipt_digest.bytes, text));
+  if (self->receipt_path && !self->quiet) TRY(cli_engine_print_sha256(self->receipt_path));
   cli_stats_check(&ended);
   return self->stats_path ? cli_stats_write(self->stats_path, &ended, &self->done) : OK;
 }

@@ -19,6 +19,8 @@
   "  --device D          auto, cpu, gpu or gpu:N (auto)\n" \
   "  --threads N         CPU threads (all cores)\n" \
   "  --cache-dir DIR     folder of compiled kernels (default: the user's cache folder); \"\" for none\n" \
+  "  --sha256            also take the SHA-256 of the weights while they are read and record it beside\n" \
+  "                      the other digests; loading takes longer (RECEIPTS.md)\n" \
   "  --stats FILE        write start-up times by stage, memory, token and step counts, and the gaps\n" \
   "                      between steps as JSON\n" \
   "  --verbose           report the stages of the start and the memory\n" \
@@ -80,7 +82,10 @@ void cli_engine_progress(cli_engine *self, uint32_t done, uint32_t count, uint64
 /* Adds a finished request to the receipt under this name. Fails as receipt_add does. */
 status cli_engine_add(cli_engine *self, const char *name, const verbatim_request *request);
 
-/* Ends the receipt, prints its digest on stderr and writes --stats. */
+/* Prints a line on stderr with a written file's SHA-256, as sha256sum does. A path to no regular file: nothing. ERR_IO. */
+status cli_engine_print_sha256(const char *path);
+
+/* Ends the receipt, prints its digest on stderr, and unless quiet the SHA-256 of its file, and writes --stats. */
 status cli_engine_end(cli_engine *self);
 
 /* If cli_engine_end was not called, the receipt records what went wrong and has no digest. */

@@ -1,6 +1,7 @@
 /* eval/manifest.c - see eval/manifest.h. A table of keys and forms describes what may be read. */
 #include "eval/manifest.h"
 #include "base/json_text.h"
+#include "base/sha256.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,33 @@ static status check_outcome(const json_t *manifest) {
   return FAIL(ERR_MISMATCH, "manifest: it does not have the stated digest; was it edited?");
 }
 
+static bool is_sha256(const json_t *value) {
+  const char *text = json_string_value(value);
+  if (json_is_null(value)) return true;
+  return text && json_string_length(value) == SHA256_TEXT_BYTES - 1 && strspn(text, "0123456789abcdef") == SHA256_TEXT_BYTES - 1;
+}
+
+static status check_all_sha256(const json_t *object, const char *const *keys, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (!is_sha256(json_object_get(object, keys[i])))
+      return FAIL(ERR_FORMAT, "manifest: sha256: %s: expected 64 hexadecimal digits, or null", keys[i]);
+  return OK;
+}
+
+/* Manifests of earlier programs have none. */
+static status check_strong(const json_t *manifest) {
+  static const char *const keys[] = {"plan", "config", "weights", "results", "receipt"}, *const of_task[] = {"file", "items", "shots"};
+  const json_t *all = json_object_get(manifest, "sha256"), *tasks = json_object_get(all, "tasks"), *others = json_object_get(all,
+                                                                                                                            "perturbed");
+  if (!all) return OK;
+  TRY(check_all_sha256(all, keys, ARRAY_LEN(keys)));
+  if (!json_is_array(tasks) || !json_is_array(others)) return FAIL(ERR_FORMAT, "manifest: sha256: expected lists: tasks and perturbed");
+  for (size_t i = 0; i < json_array_size(tasks); i++) TRY(check_all_sha256(json_array_get(tasks, i), of_task, ARRAY_LEN(of_task)));
+  for (size_t i = 0; i < json_array_size(others); i++)
+    if (!is_sha256(json_array_get(others, i))) return FAIL(ERR_FORMAT, "manifest: sha256: perturbed: expected 64 hexadecimal digits");
+  return OK;
+}
+
 static status check(const json_t *manifest) {
   const json_t *version = json_object_get(manifest, "verbatim_evaluation");
   if (!json_is_integer(version)) return FAIL(ERR_FORMAT, "manifest: expected a JSON object with \"verbatim_evaluation\"");
@@ -187,6 +215,7 @@ static status check(const json_t *manifest) {
     return FAIL(ERR_UNSUPPORTED, "manifest: version %" JSON_INTEGER_FORMAT ", this program reads %d", json_integer_value(version),
                 EVAL_MANIFEST_VERSION);
   if (!json_is_object(json_object_get(manifest, "run"))) return FAIL(ERR_FORMAT, "manifest: run: expected an object");
+  TRY(check_strong(manifest));
   TRY(check_setup(json_object_get(manifest, "setup")));
   return check_outcome(manifest);
 }

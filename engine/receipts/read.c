@@ -109,6 +109,20 @@ static status take_digest(const object *o, const char *key, uint8_t *out) {
   return is_digest(json_object_get(o->json, key), out) ? OK : wrong(o, key, "a digest of 32 lower-case hexadecimal digits");
 }
 
+/* Null: zeros. */
+static status take_sha256(const object *o, const char *key, uint8_t *out) {
+  const json_t *value = json_object_get(o->json, key);
+  const char *text = json_string_value(value);
+  uint64_t part = 0;
+  if (json_is_null(value)) return OK;
+  bool is_good = text && json_string_length(value) == 2 * SHA256_BYTES;
+  for (uint32_t i = 0; is_good && i < SHA256_BYTES; i++) {
+    if (i % 8 == 0) is_good = is_hex(text + 2 * i, 16, 16, &part);
+    out[i] = (uint8_t)(part >> (56 - 8 * (i % 8)));
+  }
+  return is_good ? OK : wrong(o, key, "64 lower-case hexadecimal digits, or null");
+}
+
 static float float_of(uint64_t bits) {
   uint32_t narrow = (uint32_t)bits;
   float value;
@@ -487,10 +501,24 @@ static status take_kernels(const object *o, receipt_machine *machine) {
   return OK;
 }
 
+static status take_all_sha256(const object *o, receipt_machine *machine) {
+  static const char *const keys[] = {"plan", "config", "weights"};
+  object all;
+  TRY(take_object(o, "sha256", "machine.sha256.", &all));
+  TRY(check_keys(&all, keys, ARRAY_LEN(keys)));
+  TRY(take_sha256(&all, "plan", machine->plan_sha256));
+  TRY(take_sha256(&all, "config", machine->config_sha256));
+  return take_sha256(&all, "weights", machine->weights_sha256);
+}
+
 static status take_machine_values(const object *o, receipt_machine *machine) {
-  static const char *const keys[] = {"plan", "version", "device", "driver", "nvrtc", "cublaslt", "kernels", "ranks"};
-  const bool has_ranks = json_object_get(o->json, "ranks") != NULL;
-  TRY(check_keys(o, keys, ARRAY_LEN(keys) - !has_ranks));
+  const bool has_ranks = json_object_get(o->json, "ranks") != NULL, has_sha256 = json_object_get(o->json, "sha256") != NULL;
+  const char *keys[9] = {"plan", "version", "device", "driver", "nvrtc", "cublaslt", "kernels"};
+  size_t count = 7;
+  if (has_ranks) keys[count++] = "ranks";
+  if (has_sha256) keys[count++] = "sha256";
+  TRY(check_keys(o, keys, count));
+  if (has_sha256) TRY(take_all_sha256(o, machine));
   machine->ranks = 1;
   if (has_ranks) TRY(take_u32(o, "ranks", 1, UINT32_MAX, &machine->ranks));
   TRY(take_digest(o, "plan", machine->plan_digest));

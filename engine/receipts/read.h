@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include "base/base.h"
 #include "base/digest.h"
+#include "base/sha256.h"
 #include "base/limits.h"
 #include "verbatim.h"
 
@@ -30,6 +31,7 @@ typedef struct receipt_machine { /* as written; not covered by the digest */
   uint64_t cublaslt_version;
   verbatim_kernel *kernels; /* [kernel_count] */
   uint32_t kernel_count;
+  uint8_t plan_sha256[SHA256_BYTES], config_sha256[SHA256_BYTES], weights_sha256[SHA256_BYTES]; /* zeros: not stated */
 } receipt_machine;
 
 typedef struct receipt_record { /* zeroed: empty */

@@ -1,6 +1,7 @@
 /* receipt.c - see receipt.h. Each line is built in memory, written at once and then added to the digests. The digests of the request lines
  * are summed, so their order does not matter. */
 #include "receipts/receipt.h"
+#include "base/sha256.h"
 #include "base/whole_file.h"
 #include "requests/request.h"
 #include "base/strbuf.h"
@@ -45,6 +46,12 @@ static void put_digest(strbuf *to, const char *key, const uint8_t *bytes) {
   else strbuf_addf(to, "\"%s\":null", key);
 }
 
+static void put_sha256(strbuf *to, const char *key, const uint8_t *bytes) {
+  char text[SHA256_TEXT_BYTES];
+  if (sha256_is_none(bytes)) strbuf_addf(to, "\"%s\":null", key);
+  else strbuf_addf(to, "\"%s\":\"%s\"", key, sha256_text(bytes, text));
+}
+
 static void put_string(strbuf *to, const char *text, size_t bytes) { strbuf_json(to, text, bytes, STRBUF_JSON_HEX); }
 
 static uint32_t bits_of(float value) {
@@ -74,7 +81,13 @@ static void put_machine(strbuf *to, const verbatim_info *info) {
     put_string(to, info->kernels[i].name, strlen(info->kernels[i].name));
     strbuf_addf(to, ",\"%s\"]", digest_text(info->kernels[i].digest, text));
   }
-  strbuf_addf(to, "]}}\n");
+  strbuf_addf(to, "],\"sha256\":{");
+  put_sha256(to, "plan", info->plan_sha256);
+  strbuf_addf(to, ",");
+  put_sha256(to, "config", info->config_sha256);
+  strbuf_addf(to, ",");
+  put_sha256(to, "weights", info->weights_sha256);
+  strbuf_addf(to, "}}}\n");
 }
 
 static void close_file(receipt *self) {

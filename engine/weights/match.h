@@ -6,6 +6,7 @@
 #define VERBATIM_WEIGHTS_MATCH_H
 #include "base/base.h"
 #include "base/digest.h"
+#include "base/sha256.h"
 #include "plan/plan.h"
 #include "weights/safetensors.h"
 #include "weights/weights.h"
@@ -18,6 +19,7 @@ typedef struct weights_source {
   uint32_t first_use; /* first plan tensor; others follow by next_use; MATCH_NONE: it holds another source's scales */
   uint32_t scales;    /* source of its scales, read with it, or MATCH_NONE                                          */
   digest digest;      /* digest of its bytes, once it has been read                                                 */
+  sha256 sha256;      /* and their SHA-256, if the reader takes it; else zeros                                      */
 } weights_source;
 
 typedef struct weights_match {

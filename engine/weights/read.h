@@ -12,6 +12,7 @@ typedef struct weights_reader {
   const weights_match *match;
   const weights_target *target; /* null: sources are read and digested only */
   staging *ring;                /* of a target on a GPU                     */
+  bool sha256;                  /* also take the SHA-256 of every source    */
 } weights_reader;
 
 typedef struct weights_scratch { /* a thread's memory for sources that are not copied whole; initially zero */
@@ -19,7 +20,7 @@ typedef struct weights_scratch { /* a thread's memory for sources that are not c
   uint64_t room;
 } weights_scratch;
 
-/* Reads source number `index` together with its scales, and sets their digests. */
+/* Reads source number `index` together with its scales, and sets their digests, and their SHA-256 with self->sha256. */
 status weights_read(const weights_reader *self, uint32_t index, weights_scratch *memory);
 
 void weights_read_end(weights_scratch *memory);

@@ -144,6 +144,43 @@ static digest combine(const weights_match *self) {
   return digest_end(&state);
 }
 
+const char *weights_line(const safetensor *tensor, const sha256 *strong, char line[WEIGHTS_LINE_BYTES]) {
+  char digits[SHA256_TEXT_BYTES];
+  int at = snprintf(line, WEIGHTS_LINE_BYTES, "%s  %s ", sha256_text(strong->bytes, digits), tensor->dtype);
+  for (uint32_t i = 0; i < tensor->rank; i++)
+    at += snprintf(line + at, WEIGHTS_LINE_BYTES - (size_t)at, "[%llu]%s", (unsigned long long)tensor->shape[i],
+                   i + 1 == tensor->rank ? " " : "");
+  return line;
+}
+
+static int compare_names(const void *a, const void *b) {
+  const weights_source *const *x = a, *const *y = b;
+  return strcmp((*x)->name, (*y)->name);
+}
+
+/* By name, as LC_ALL=C sort has them, so that nobody needs the plan to compute it. */
+static status combine_sha256(const weights_match *self, sha256 *out) {
+  const weights_source **sorted = calloc(self->source_count + 1ull, sizeof *sorted);
+  char line[WEIGHTS_LINE_BYTES];
+  uint32_t count = 0;
+  sha256_state state;
+  if (!sorted) return FAIL(ERR_LIMIT, "weights: no memory");
+  for (uint32_t i = 0; i < self->source_count; i++)
+    if (!weights_match_is_prediction(self, &self->sources[i])) sorted[count++] = &self->sources[i];
+  qsort(sorted, count, sizeof *sorted, compare_names);
+  sha256_start(&state);
+  for (uint32_t i = 0; i < count; i++) {
+    const weights_source *s = sorted[i];
+    weights_line(s->tensor, &s->sha256, line);
+    sha256_add(&state, line, strlen(line));
+    sha256_add(&state, s->name, strlen(s->name));
+    sha256_add(&state, "\n", 1);
+  }
+  free(sorted);
+  *out = sha256_end(&state);
+  return OK;
+}
+
 static status load(loader *self, weights_report *report) {
   const weights_match *match = &self->match;
   weights_report made = {.source_count = match->source_count};
@@ -155,17 +192,19 @@ static status load(loader *self, weights_report *report) {
     self->total_bytes += ranks * plan_tensor_bytes(&match->plan->tensors[i]);
   TRY(load_all(self, &made.threads));
   made.digest = combine(match);
+  if (self->target->sha256) TRY(combine_sha256(match, &made.sha256));
   weights_match_report(match, &made);
   for (uint32_t i = 0; self->visit && i < match->source_count; i++) {
     const weights_source *s = &match->sources[i];
-    if (!weights_match_is_prediction(match, s)) self->visit(self->context, s->name, s->tensor, &s->digest);
+    if (!weights_match_is_prediction(match, s)) self->visit(self->context, s->name, s->tensor, &s->digest, &s->sha256);
   }
   *report = made;
   return OK;
 }
 
 static status run(loader *self, const plan *p, const safetensors *set, weights_report *report) {
-  self->reader = (weights_reader){.match = &self->match, .target = self->visit ? NULL : self->target, .ring = &self->ring};
+  self->reader = (weights_reader){.match = &self->match, .target = self->visit ? NULL : self->target, .ring = &self->ring,
+                                  .sha256 = self->target->sha256};
   status result = weights_match_open(&self->match, p, set);
   if (result == OK) {
     self->order = calloc(p->tensor_count + 1ull, sizeof *self->order); /* scales are not counted */
@@ -182,9 +221,9 @@ status weights_load(const plan *p, const safetensors *set, const weights_target 
   return run(&self, p, set, report);
 }
 
-status weights_digest(const plan *p, const safetensors *set, uint32_t threads, weights_progress *progress, weights_visit *visit,
-                      void *context, weights_report *report) {
-  const weights_target nowhere = {.ranks = 1, .threads = threads};
+status weights_digest(const plan *p, const safetensors *set, uint32_t threads, bool strong, weights_progress *progress,
+                      weights_visit *visit, void *context, weights_report *report) {
+  const weights_target nowhere = {.ranks = 1, .threads = threads, .sha256 = strong};
   loader self = {.target = &nowhere, .progress = progress, .visit = visit, .context = context};
   return run(&self, p, set, report);
 }

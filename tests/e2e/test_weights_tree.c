@@ -25,7 +25,7 @@ static int run(const char *model_dir, const char *option, char *text) {
 
 static weights_tree read_tree(uint32_t threads) {
   weights_tree tree;
-  if (weights_tree_open(&tree, &view, model.model_dir, threads, NULL, NULL) != OK) fail_msg("%s", fail_text());
+  if (weights_tree_open(&tree, &view, model.model_dir, threads, true, NULL, NULL) != OK) fail_msg("%s", fail_text());
   return tree;
 }
 
@@ -78,6 +78,53 @@ static void leaves_and_root_are_as_defined(void **state) {
   weights_tree_close(&tree);
 }
 
+static void put(const char *path, const void *bytes, size_t count) {
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(bytes, 1, count, file), count);
+  assert_int_equal(fclose(file), 0);
+}
+
+/* RECEIPTS.md, "SHA-256", as a reviewer computes it: sha256sum over the lines, sorted as bytes, is the last line; a leaf is sha256sum of
+ * the tensor's bytes. Neither is computed by this program. */
+static void sha256sum_gives_the_same(void **state) {
+  (void)state;
+  static char text[TEXT_BYTES], out[TEXT_BYTES];
+  char lines[E2E_PATH_MAX + 16], data[E2E_PATH_MAX + 16], command[3 * E2E_PATH_MAX];
+  char *shell[] = {arg("/bin/sh"), arg("-c"), command, NULL};
+  assert_int_equal(run(model.model_dir, "--sha256", text), 0);
+  char *root = strstr(text, "  weights\n") - 64;
+  snprintf(lines, sizeof lines, "%s/lines", model.folder);
+  snprintf(data, sizeof data, "%s/data", model.folder);
+  put(lines, text, (size_t)(root - text));
+  snprintf(command, sizeof command, "LC_ALL=C sort -c -k 4 %s && sha256sum < %s", lines, lines); /* no tensor here is a single number */
+  assert_int_equal(e2e_command(shell, out, sizeof out), 0);
+  assert_memory_equal(out, root, 64);
+  weights_tree tree = read_tree(0);
+  char strong[SHA256_TEXT_BYTES], engines[SHA256_TEXT_BYTES], expected[512];
+  for (uint32_t i = 0; i < tree.count; i += tree.count / 3) {
+    const weights_tree_leaf *leaf = &tree.leaves[i];
+    put(data, leaf->tensor->data, leaf->tensor->bytes);
+    snprintf(command, sizeof command, "sha256sum < %s", data);
+    assert_int_equal(e2e_command(shell, out, sizeof out), 0);
+    assert_memory_equal(out, sha256_text(leaf->strong.bytes, strong), 64);
+    snprintf(expected, sizeof expected, "%s  %s [", strong, leaf->tensor->dtype);
+    assert_non_null(strstr(text, expected));
+  }
+  verbatim *engine = NULL;
+  verbatim_config config = {.plan_path = model.plan_path, .model_dir = model.model_dir, .device = e2e_device(), .threads = 1};
+  for (int asked = 0; asked < 2; asked++) {
+    config.sha256 = asked;
+    if (verbatim_open(&engine, &config) != 0) fail_msg("%s", verbatim_error());
+    verbatim_info info = verbatim_describe(engine);
+    if (asked) assert_memory_equal(sha256_text(info.weights_sha256, engines), root, 64);
+    else assert_true(sha256_is_none(info.weights_sha256));
+    assert_memory_equal(info.weights_digest, tree.root.bytes, DIGEST_BYTES);
+    verbatim_close(engine);
+  }
+  weights_tree_close(&tree);
+}
+
 /* The same leaves if tensors are larger than the read buffer. */
 static void large_tensors_are_read_to_their_ends(void **state) {
   (void)state;
@@ -90,7 +137,7 @@ static void large_tensors_are_read_to_their_ends(void **state) {
   weights_tree tree;
   uint64_t most = 0;
   assert_int_equal(plan_open(&shipped, path), OK);
-  assert_int_equal(weights_tree_open(&tree, &shipped, "tests/tiny", 2, NULL, NULL), OK);
+  assert_int_equal(weights_tree_open(&tree, &shipped, "tests/tiny", 2, false, NULL, NULL), OK);
   for (uint32_t i = 0; i < tree.count; i++) {
     const safetensor *t = tree.leaves[i].tensor;
     digest data = digest_of(t->data, t->bytes);
@@ -215,6 +262,7 @@ static void refused(void **state) {
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_root_is_the_engines), cmocka_unit_test(leaves_and_root_are_as_defined),
+    cmocka_unit_test(sha256sum_gives_the_same),
     cmocka_unit_test(large_tensors_are_read_to_their_ends), cmocka_unit_test(text_and_json_agree),
     cmocka_unit_test(a_flipped_bit_changes_one_leaf_and_the_root), cmocka_unit_test(refused)};
   e2e_begin(argc, argv);

@@ -5,6 +5,7 @@ Digests of requests and of all their results are compared with a receipt of `ver
 standard library. Run after ninja, from the root of the repository: tests/unit/test_python.py [--builddir DIR]
 """
 import gc
+import hashlib
 import json
 import math
 import os
@@ -264,6 +265,13 @@ class Package(unittest.TestCase):
         shown = json.loads(program("show", self.plan, "--json"))
         self.assertIn(self.engine.info.numerics_id, json.dumps(shown))
         self.assertEqual((self.engine.info.vocab, self.engine.info.max_len, self.engine.info.bos), (768, 1024, 0))
+        self.assertEqual(self.engine.info.plan_sha256, shown["sha256"])
+        with open(os.path.join(ROOT, "tests/tiny/config.json"), "rb") as file:
+            self.assertEqual(self.engine.info.config_sha256, hashlib.sha256(file.read()).hexdigest())
+        self.assertIsNone(self.engine.info.weights_sha256)
+        lines = program("digest", self.plan, "tests/tiny", "--sha256", "--quiet").splitlines(keepends=True)
+        with self.open(sha256=True) as other:
+            self.assertEqual(other.info.weights_sha256, hashlib.sha256("".join(lines[:-1]).encode()).hexdigest())
 
     def test_no_library_is_told(self):
         with self.assertRaisesRegex(verbatim.LibraryError, "VERBATIM_LIBRARY"):

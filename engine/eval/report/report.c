@@ -465,6 +465,11 @@ static void put_proof(FILE *to, const eval_report_data *d) {
   put_fact(to, d->setup, "tokenizer_digest", "tokenizer", "code");
   put_fact(to, d->setup, "config_digest", "config.json", "code");
   put_fact(to, d->run, "plan_digest", "plan", "code");
+  put_fact(to, json_object_get(d->manifest, "sha256"), "results", "SHA-256 of results.jsonl", "code");
+  put_fact(to, json_object_get(d->manifest, "sha256"), "receipt", "of the receipt", "code");
+  put_fact(to, json_object_get(d->manifest, "sha256"), "weights", "of the weights", "code");
+  put_fact(to, json_object_get(d->manifest, "sha256"), "config", "of config.json", "code");
+  put_fact(to, json_object_get(d->manifest, "sha256"), "plan", "of the plan", "code");
   put_fact(to, d->run, "device", "device", "bdi");
   put_fact(to, d->run, "version", "Verbatim", "bdi");
   put_fact(to, d->run, "started", "started", "bdi");

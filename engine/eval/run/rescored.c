@@ -8,6 +8,7 @@
 #include "eval/rescore.h"
 #include "eval/results.h"
 #include "eval/run/paths.h"
+#include "eval/run/strong.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,9 +160,10 @@ static status make_facts(const eval_rescored *self, const eval_saved *saved, jso
   return good ? OK : no_memory();
 }
 
-static status make_manifest(eval_rescored *self, const eval_saved *saved, const eval_score *scores, digest written) {
+static status make_manifest(eval_rescored *self, const eval_saved *saved, const eval_score *scores, const char *text, size_t bytes) {
   const json_t *old = json_object_get(saved->manifest, "outcome");
-  json_t *figures = NULL, *setup = NULL, *facts = NULL;
+  json_t *figures = NULL, *setup = NULL, *facts = NULL, *strong = NULL;
+  const digest written = digest_of(text, bytes);
   TRY(eval_metric_scores(scores, self->tasks.count, &figures));
   json_t *outcome = json_pack("{s:O?, s:O?, s:o, s:o, s:O, s:[]}", "items", json_object_get(old, "items"), "failed",
                              json_object_get(old, "failed"), "scores", figures, "results_digest", hex(written.bytes), "receipt_digest",
@@ -170,11 +172,15 @@ static status make_manifest(eval_rescored *self, const eval_saved *saved, const 
   status result = outcome && tasks ? OK : no_memory();
   if (result == OK) result = eval_manifest_rescored(saved->manifest, tasks, self->tasks.count, &setup);
   if (result == OK) result = make_facts(self, saved, &facts);
+  if (result == OK) result = eval_strong_rescored(saved->manifest, tasks, self->tasks.count, &strong);
+  if (result == OK && strong) result = eval_strong_results(strong, text, bytes);
   if (result == OK) result = eval_manifest_make(setup, outcome, facts, &self->manifest);
+  if (result == OK && strong && json_object_set(self->manifest, "sha256", strong) != 0) result = no_memory();
   free(tasks);
   json_decref(outcome);
   json_decref(setup);
   json_decref(facts);
+  json_decref(strong);
   return result;
 }
 
@@ -208,7 +214,7 @@ static status score_all(eval_rescored *self, const eval_saved *saved, eval_score
   TRY(rescore_lines(self, saved, scores));
   TRY(make_folder(self));
   status result = join(self->results, &text, &bytes);
-  if (result == OK) result = make_manifest(self, saved, scores, digest_of(text, bytes));
+  if (result == OK) result = make_manifest(self, saved, scores, text, bytes);
   if (result == OK && self->folder) result = write_folder(self, text, bytes);
   free(text);
   return result;

@@ -4,6 +4,7 @@
 #include "eval/run/pass.h"
 #include "eval/run/paths.h"
 #include "eval/run/saved.h"
+#include "eval/run/strong.h"
 #include "common/lines.h"
 #include "eval/manifest.h"
 #include "eval/metric.h"
@@ -40,6 +41,7 @@ typedef struct keeper { /* what one run uses and leaves */
   chat *chat;
   other others[EVAL_RUN_PERTURB_MAX];
   json_t *setup, *facts, *outcome; /* facts: "run" of the manifest */
+  json_t *strong;                  /* its "sha256"              */
   uint64_t requests, tokens;
   uint32_t max_len;                /* of the plan: what is longer is too long */
   double seconds;
@@ -140,7 +142,7 @@ static status prepare_manifest(const keeper *k, char temporary[WHOLE_FILE_PATH_B
   json_t *manifest = NULL;
   TRY(path_in(k->run, "manifest.json", path));
   TRY(eval_manifest_make(k->setup, k->outcome, k->facts, &manifest));
-  char *text = json_dumps(manifest, JSON_INDENT(2));
+  char *text = json_object_set(manifest, "sha256", k->strong) == 0 ? json_dumps(manifest, JSON_INDENT(2)) : NULL;
   status result = text ? whole_file_prepare(path, text, strlen(text), temporary) : no_memory();
   free(text);
   if (result == OK) *out = json_incref(manifest);
@@ -240,6 +242,7 @@ static status make_setup(keeper *k, const verbatim_info *info) {
     if (json_array_append_new(perturbed, one) != 0) result = no_memory();
   }
   if (result == OK) result = eval_manifest_setup(&model, tasks, k->run->tasks.count, perturbed, &k->setup);
+  if (result == OK) result = eval_strong_begin(info, tasks, k->run->tasks.count, &k->strong);
   free(tasks);
   json_decref(perturbed);
   if (result == OK && k->run->rescored_from && json_object_set(k->setup, "rescored_from", k->run->rescored_from) != 0) result = no_memory();
@@ -496,6 +499,7 @@ static status publish(keeper *k, const char *temporary_results) {
   char results[PATH_BYTES_MAX], path[PATH_BYTES_MAX], temporary[WHOLE_FILE_PATH_BYTES_MAX];
   TRY(path_in(k->run, "results.jsonl", results));
   TRY(path_in(k->run, "manifest.json", path));
+  TRY(eval_strong_end(k->strong, k->run->folder, *temporary_results ? temporary_results : results, k->run->perturb_count));
   TRY(prepare_manifest(k, temporary, &k->run->manifest));
   status result = *temporary_results ? whole_file_commit(results, temporary_results) : OK;
   if (result == OK) return whole_file_commit(path, temporary);
@@ -556,6 +560,7 @@ static status check_finished(keeper *k) {
     snprintf(name, sizeof name, "perturbed-%zu.receipt", i + 1);
     TRY(check_receipt(k, name, json_array_get(others, i)));
   }
+  TRY(eval_strong_check(k->run->manifest, k->run->folder, false, NULL));
   remove_progress(k);
   TRY(path_in(k->run, "report.html", path));
   return access(path, F_OK) == 0 ? OK : write_report(k->run);
@@ -580,6 +585,7 @@ status eval_run_all(eval_run *self) {
   json_decref(k.setup);
   json_decref(k.facts);
   json_decref(k.outcome);
+  json_decref(k.strong);
   chat_close(k.chat);
   tokenizer_close(k.tokenizer);
   return result;

@@ -9,6 +9,7 @@
 static const verbatim_kernel FIXTURE_KERNELS[] = {{"gemm", {0xaa}}, {"rms\"norm", {0, 0xbb}}};
 static const verbatim_info FIXTURE_INFO = {
   .device = "A \"GPU\"", .numerics_id = {1, 2, 3}, .config_digest = {4}, .weights_digest = {0xff}, .plan_digest = {0x10},
+  .plan_sha256 = {[0] = 0x5a, [31] = 0xa5}, .weights_sha256 = {[31] = 7},
   .driver_version = 13000, .nvrtc_version = 13010, .cublaslt_version = 130002, .kernels = FIXTURE_KERNELS, .kernel_count = 2, .ranks = 4};
 static const int32_t FIXTURE_PROMPT[] = {7, 8, 9}, FIXTURE_STOPS[] = {1, 30};
 

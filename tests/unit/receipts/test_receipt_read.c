@@ -125,6 +125,9 @@ static void all_is_read(void **state) {
   assert_string_equal(r.machine.version, VERBATIM_VERSION);
   assert_memory_equal(r.machine.plan_digest, FIXTURE_INFO.plan_digest, 16);
   assert_true(r.machine.driver_version == 13000 && r.machine.nvrtc_version == 13010 && r.machine.cublaslt_version == 130002);
+  assert_memory_equal(r.machine.plan_sha256, FIXTURE_INFO.plan_sha256, SHA256_BYTES);
+  assert_memory_equal(r.machine.weights_sha256, FIXTURE_INFO.weights_sha256, SHA256_BYTES);
+  assert_true(sha256_is_none(r.machine.config_sha256));
   assert_int_equal(r.machine.ranks, 4);
   assert_int_equal(r.machine.kernel_count, 2);
   assert_string_equal(r.machine.kernels[1].name, "rms\"norm");
@@ -215,6 +218,10 @@ static const damage HEAD_DAMAGE[] = {
   F("\"ranks\":4", "\"ranks\":0", "machine.ranks"), F("\"ranks\":4", "\"ranks\":\"4\"", "machine.ranks"),
   F("\"ranks\":4", "\"rank\":4", "machine.rank"),
   F("\"nvrtc\":13010", "\"nvrtc\":4294967296", "machine.nvrtc"), F("\"cublaslt\":1", "\"cublaslt\":1.", "machine.cublaslt"),
+  F("{\"plan\":\"5a", "{\"plan\":\"5A", "machine.sha256.plan\": expected 64"), F("{\"plan\":\"5a", "{\"plan\":\"5", "machine.sha256.plan"),
+  F("\"config\":null", "\"config\":7", "machine.sha256.config"), F("\"config\":null,", "", "machine.sha256.config\": expected to be there"),
+  F("\"config\":null,", "\"config\":null,\"x\":null,", "machine.sha256.x"), F("\"sha256\":{", "\"sha25\":{", "machine.sha25"),
+  F("\"sha256\":{\"plan\"", "\"sha256\":7,\"x\":{\"plan\"", "machine.x"),
   F("[\"gemm\",", "[7,", "machine.kernels"), F("[\"gemm\",\"aa", "[\"gemm\",\"a", "machine.kernels"),
   F("\"device\":\"A ", "\"device\":\"A \\u0000", "machine.device"), F("\"version\":\"", "\"version\":7,\"v\":\"", "machine.v")};
 

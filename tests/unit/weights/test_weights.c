@@ -120,7 +120,8 @@ typedef struct visits {
   digest data[4];
 } visits;
 
-static void visit(void *context, const char *name, const safetensor *tensor, const digest *data) {
+static void visit(void *context, const char *name, const safetensor *tensor, const digest *data, const sha256 *strong) {
+  (void)strong;
   visits *v = context;
   assert_true(v->count < 4 && tensor->bytes > 0);
   snprintf(v->names[v->count], sizeof v->names[0], "%s", name);
@@ -140,7 +141,7 @@ static void reading_gives_the_digest_of_loading(void **state) {
   plan_header header = {.model = {.layers = 2}};
   plan p = {.header = &header, .tensors = t, .tensor_count = 3, .strings = STRINGS};
   memset(f.memory, 0x5a, sizeof f.memory);
-  assert_int_equal(weights_digest(&p, f.set, 2, NULL, visit, &seen, &read), OK);
+  assert_int_equal(weights_digest(&p, f.set, 2, false, NULL, visit, &seen, &read), OK);
   assert_memory_equal(read.digest.bytes, loaded.digest.bytes, DIGEST_BYTES);
   for (size_t i = 0; i < sizeof f.memory; i++) assert_int_equal(f.memory[i], 0x5a);
   assert_true(seen.count == 2 && read.source_count == 2 && read.source_bytes == loaded.source_bytes && read.unused_count == 1);
@@ -151,7 +152,7 @@ static void reading_gives_the_digest_of_loading(void **state) {
   assert_memory_equal(seen.data[1].bytes, vector.bytes, DIGEST_BYTES);
   t[0].name = OTHER;
   fail_clear();
-  assert_int_equal(weights_digest(&p, f.set, 2, NULL, visit, &seen, &read), ERR_FORMAT);
+  assert_int_equal(weights_digest(&p, f.set, 2, false, NULL, visit, &seen, &read), ERR_FORMAT);
   assert_int_equal(seen.count, 2);
   safetensors_close(f.set);
 }

@@ -21,7 +21,7 @@ class Config(Structure):
     ON_FAULT = CFUNCTYPE(None, c_void_p, c_char_p)
     _fields_ = [("plan_path", c_char_p), ("model_dir", c_char_p), ("device", c_int), ("threads", c_uint32), ("cache_dir", c_char_p),
                 ("library_path", c_char_p), ("program_path", c_char_p), ("logits", c_bool), ("text", c_bool),
-                ("trace", c_bool), ("max_active", c_uint32), ("chunk_tokens", c_uint32), ("slot_offset", c_uint32),
+                ("sha256", c_bool), ("trace", c_bool), ("max_active", c_uint32), ("chunk_tokens", c_uint32), ("slot_offset", c_uint32),
                 ("shuffle_pages", c_uint64), ("no_prefix_cache", c_bool), ("direct", c_bool), ("poison", c_bool), ("no_drafts", c_bool),
                 ("timed", c_bool),
                 ("check_exchanges", c_bool), ("exchange_timeout_ms", c_uint32),
@@ -62,6 +62,7 @@ class Counters(Structure):
 class Info(Structure):
     _fields_ = [("device", c_char_p), ("note", c_char_p), ("numerics_id", c_uint8 * 16), ("weights_digest", c_uint8 * 16),
                 ("config_digest", c_uint8 * 16), ("tokenizer_digest", c_uint8 * 16), ("plan_digest", c_uint8 * 16),
+                ("plan_sha256", c_uint8 * 32), ("config_sha256", c_uint8 * 32), ("weights_sha256", c_uint8 * 32),
                 ("driver_version", c_uint32), ("nvrtc_version", c_uint32), ("cublaslt_version", c_uint64), ("kernel_count", c_uint32),
                 ("point_count", c_uint32), ("kernels", POINTER(Kernel)), ("points", POINTER(Point)),
                 ("vocab", c_uint32), ("max_len", c_uint32),

@@ -156,7 +156,7 @@ class Engine:
     device: "auto" (GPU 0, else the CPU), "cpu", "gpu" or the number of a GPU. threads: of the CPU backend, 0: all cores. cache_dir: folder
     for compiled kernels; None: the user's cache folder, "": kernels are not stored. text=False: no tokenizer is opened, and prompts are
     token ids. library: path of libverbatim.so; None: VERBATIM_LIBRARY, next to the package, then the system's. The header describes the
-    other options, which change no bit: max_active, chunk_tokens, no_prefix_cache, no_drafts, direct, ...
+    other options, which change no bit: max_active, chunk_tokens, no_prefix_cache, no_drafts, direct, sha256, ...
 
     Threads: any thread may call any method at any time. One thread at a time enters the library; requests of all threads run in the same
     steps, and each step is done by one of the waiting threads. Python's lock is released during a step. No request's bits depend on any of
@@ -170,7 +170,7 @@ class Engine:
         self._library = abi.load(library)
         self.has_text, self.model_dir = text, os.fspath(model_dir)
         unknown = set(options) - {"max_active", "chunk_tokens", "slot_offset", "shuffle_pages", "no_prefix_cache", "direct", "poison",
-                                 "no_drafts"}
+                                 "no_drafts", "sha256"}
         if unknown:
             raise TypeError("Engine has no option %s" % ", ".join(sorted(unknown)))
         if device not in abi.DEVICES and not (isinstance(device, int) and device >= 0):
@@ -285,6 +285,8 @@ class Engine:
         info = self._library.verbatim_describe(self._handle)
         digests = {name: bytes(getattr(info, name)).hex() for name in
                    ("numerics_id", "weights_digest", "config_digest", "tokenizer_digest", "plan_digest")}
+        digests |= {name: bytes(value).hex() if any(value := getattr(info, name)) else None for name in
+                    ("plan_sha256", "config_sha256", "weights_sha256")}
         numbers = {name: getattr(info, name) for name in
                    ("vocab", "max_len", "max_seqs", "kv_pages", "ranks", "driver_version", "nvrtc_version", "cublaslt_version")}
         return EngineInfo(device=info.device.decode(), note=info.note.decode(), bos=None if info.bos == 2 ** 32 - 1 else info.bos,

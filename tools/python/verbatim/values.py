@@ -107,6 +107,9 @@ class EngineInfo:
     config_digest: str
     tokenizer_digest: str
     plan_digest: str
+    plan_sha256: str  # hex, what sha256sum prints of the file
+    config_sha256: Optional[str]  # likewise; None without a config.json
+    weights_sha256: Optional[str]  # RECEIPTS.md, "SHA-256"; None unless asked for
     vocab: int
     max_len: int
     max_seqs: int
