@@ -222,11 +222,14 @@ class Variant:
 
 
 def write_shared(ninja, variant):
-    """libverbatim.so, and the example that is linked to it: the public source, and what it needs of the library."""
+    """libverbatim.so, another for a wheel, which finds its libraries beside it, and the example that is linked to it: the public source,
+    and what it needs of the library."""
     root, name = variant.root, soname()
     library = ninja.build(root + "/" + name, "link_shared", [variant.object(ninja, PUBLIC_SOURCE), root + "/libverbatim.a"], soname=name)
     link = ninja.build(root + "/libverbatim.so", "symlink", library, target=name)
-    return [link, ninja.build(root + "/embed_example", "example", EXAMPLE, [link, root + "/include/verbatim.h"], folder=root)]
+    wheel = ninja.build(root + "/wheel/" + name, "link_shared", [variant.object(ninja, PUBLIC_SOURCE), root + "/libverbatim.a"],
+                        soname=name, search="-Wl,-rpath,'$$ORIGIN'")
+    return [link, wheel, ninja.build(root + "/embed_example", "example", EXAMPLE, [link, root + "/include/verbatim.h"], folder=root)]
 
 
 def write_emulator(ninja, build):
@@ -271,7 +274,7 @@ def write_rules(ninja, args):
     ninja.rule("link", "$cc -pie %s -o $out $in $libs $extra_libs" % HARDENED_LINK)
     ninja.rule("link_san", "$cc $sanitize -o $out $in $libs $extra_libs")
     ninja.rule("link_fuzz", "clang $sanitize -fsanitize=fuzzer -o $out $in $libs")
-    ninja.rule("link_shared", "$cc -shared %s -Wl,-z,defs -Wl,-soname,$soname -o $out $in %s" % (HARDENED_LINK, SHARED_LIBRARIES))
+    ninja.rule("link_shared", "$cc -shared %s -Wl,-z,defs -Wl,-soname,$soname $search -o $out $in %s" % (HARDENED_LINK, SHARED_LIBRARIES))
     ninja.rule("symlink", "ln -sf $target $out")
     ninja.rule("copy", "cp $in $out")
     ninja.rule("example", "$cc -std=c11 -Wall -Wextra -Wpedantic -Werror -I$builddir/include -o $out $in -L$folder -lverbatim "
@@ -285,6 +288,7 @@ def write_rules(ninja, args):
     ninja.rule("configure", ("python3 configure.py " + configure_arguments(args)).strip(), generator="1")
     prefix = " --prefix " + args.prefix if args.prefix != PREFIX else ""
     ninja.rule("install", "python3 tools/install.py --builddir $builddir%s $how" % prefix, pool="console")
+    ninja.rule("wheel", "python3 tools/wheel.py --builddir $builddir", pool="console")
     ninja.rule("test", "python3 tools/test.py --builddir $builddir", pool="console")
 
 
@@ -340,6 +344,7 @@ def generate(args):
     ninja.build("all", "phony", default)
     ninja.build("install", "install", order_only=["all"])
     ninja.build("uninstall", "install", order_only=["all"], how="--uninstall")
+    ninja.build("wheel", "wheel", order_only=["all"])
     ninja.build("test", "test", order_only=["all", "tests", "san"])
     ninja.lines += ["default all", "subninja " + tests_path]
     tests = NinjaWriter()

@@ -122,6 +122,7 @@ def python_checks(builddir):
         "install": [("install", "", lambda: lacks_programs("pkg-config"))],
         "lm_eval": [("lm_eval", "", lacks_venv)],
         "package": [("package", "", lacks_venv)],
+        "wheel": [("wheel", "", lacks_venv)],
     }
     for path in configure.found("tests/unit/test_*.py"):
         name = os.path.basename(path)[len("test_"):-len(".py")]
