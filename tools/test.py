@@ -119,6 +119,7 @@ def python_checks(builddir):
                    ("deploy_unit", "Unit", lambda: lacks_programs("systemd-analyze") or lacks_yaml())],
         "full_disk": [("full_disk", "Limits", None), ("full_disk_tmpfs", "Disks", lacks_mount)],
         "guides": [("guides", "Guides", None), ("guide_serving", "Serving", lacks_curl), ("guide_openai", "OpenAI", lacks_venv)],
+        "image": [("image", "", lacks_engine)],
         "install": [("install", "", lambda: lacks_programs("pkg-config"))],
         "lm_eval": [("lm_eval", "", lacks_venv)],
         "package": [("package", "", lacks_venv)],
@@ -166,6 +167,13 @@ def lacks_nvrtc():
 def lacks_programs(*names):
     missing = [name for name in names if not shutil.which(name)]
     return " and ".join(missing) + " not installed" if missing else ""
+
+
+def lacks_engine():
+    for name in ("docker", "podman"):
+        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True, check=False).returncode == 0:
+            return ""
+    return "no container engine answers: docker's daemon or podman"
 
 
 def lacks_curl():
