@@ -5,6 +5,7 @@ Run without arguments it rewrites the committed files byte for byte (tests/unit/
 into <builddir> instead, so that another compiler never touches the committed files:
 
   ./configure.py --cc clang --builddir build/clang && ninja -f build/clang/build.ninja tests
+  ./configure.py --target aarch64-linux-gnu && ninja -f build/aarch64/build.ninja          # on aarch64, or with its cross compiler
 
 Sources are found by folder: after adding, moving or removing a file, run this. A test is linked with the C file of every header under
 tests/ that it includes, and with --wrap for every __wrap_<function> that these files define. The kernels' forms and planted flaws
@@ -14,6 +15,7 @@ import argparse
 import glob
 import os
 import re
+import shlex
 import sys
 import tomllib
 
@@ -38,8 +40,10 @@ def program_sources():
     return found(MAIN, *("engine/%s/*.c" % folder for folder in PROGRAM_FOLDERS))
 
 
-def library_sources():
-    return sorted({*found("engine/**/*.c", "planner/**/*.c")} - {*program_sources()})
+def library_sources(processor=None):
+    """Without the files for other processors' instruction sets; all of them without `processor`."""
+    left_out = tuple(suffix + ".c" for name in INSTRUCTION_SETS if processor not in (None, name) for suffix in INSTRUCTION_SETS[name])
+    return sorted(path for path in {*found("engine/**/*.c", "planner/**/*.c")} - {*program_sources()} if not path.endswith(left_out))
 
 
 def kernel_texts():
@@ -108,16 +112,20 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla
 # of a file is part of its name and never leaks into another file. One set of objects serves the program and the shared library,
 # which shows what verbatim.h marks and nothing else.
 # What an attacker would need to find harder, at no cost that a step shows: guarded stacks, checked copies, indirect jumps to marked places
-# only. The linker's part: addresses that are drawn at start, and tables of them that cannot be written afterwards.
-HARDENED = ["-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3", "-fcf-protection"]
+# only, by processor. The linker's part: addresses that are drawn at start, and tables of them that cannot be written afterwards.
+HARDENED = ["-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3"]
+JUMPS = {"x86_64": "-fcf-protection", "aarch64": "-mbranch-protection=standard"}
 HARDENED_LINK = "-Wl,-z,relro,-z,now"
-CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", *HARDENED, *WARNINGS,
-          "-Wstrict-prototypes", "-Wmissing-prototypes", "-Werror", "-I.", "-Iengine", "-Iplanner", "-Ikernels_src"]
+CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden"]
+CHECKED = [*WARNINGS, "-Wstrict-prototypes", "-Wmissing-prototypes", "-Werror", "-I.", "-Iengine", "-Iplanner", "-Ikernels_src"]
 # Of the emulator only. The kernels' `#pragma unroll` is unknown to g++; thread_local arrays elsewhere have no constructors.
 CXXFLAGS = ["-std=c++17", "-O2", "-g", "-ffp-contract=off", "-fno-extern-tls-init", *WARNINGS, "-Werror",
             "-Wno-unknown-pragmas", "-Wno-psabi", "-I.", "-Itests/emulator"]
 KERNEL_FLAGS = "-O1 -g0"  # of the hundreds of forms and flaws: half the time to compile, and most of their run is the emulator's
-INSTRUCTION_SETS = {"_avx2": "-mavx2 -mfma -mf16c", "_avx512": "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c"}
+INSTRUCTION_SETS = {
+    "x86_64": {"_avx2": "-mavx2 -mfma -mf16c", "_avx512": "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c"},
+    "aarch64": {"_neon": ""},  # every processor has it
+}
 # The sanitizers check copies themselves. The last macro is gcc's own; clang gets it by hand.
 SANITIZE = ["-U_FORTIFY_SOURCE", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer",
             "-D__SANITIZE_ADDRESS__=1"]
@@ -132,6 +140,9 @@ OPTIONS = {  # defaults and meanings
     "cc": ("cc", "C compiler"),
     "builddir": ("build", "folder of everything that is built"),
     "prefix": (PREFIX, "where `ninja install` puts things, below $DESTDIR"),
+    "target": ("", "aarch64-linux-gnu: builds for that, with its compiler, in build/aarch64; without it: for x86_64-linux-gnu"),
+    "flags": ("", "further flags of the C compiler"),
+    "libraries": ("", "root folder of the target's libraries, as tools/setup_aarch64.sh makes it; without it: where the compiler looks"),
 }
 
 
@@ -179,15 +190,16 @@ class Variant:
     """One way of compiling everything: objects under <root>/obj, a compiler and extra flags. ops: another variant, whose objects of the
     CPU's ops are used where whole models run."""
 
-    def __init__(self, builddir, root, cc_rule, link_rule, ops=None):
-        self.builddir, self.root, self.cc_rule, self.link_rule, self.objects, self.ops = builddir, root, cc_rule, link_rule, {}, ops
+    def __init__(self, args, root, cc_rule, link_rule, ops=None):
+        self.builddir, self.processor = args.builddir, processor_of(args)
+        self.root, self.cc_rule, self.link_rule, self.objects, self.ops = root, cc_rule, link_rule, {}, ops
 
     def object(self, ninja, source):
         if source not in self.objects:
             stem = source.removeprefix(self.builddir + "/")[:-2]
             # The ops of the CPU are optimised under the sanitizers, too: half of the time of their tests.
             flags = ["-O2"] if is_op(source) else []
-            flags += [value for suffix, value in INSTRUCTION_SETS.items() if stem.endswith(suffix)]
+            flags += [value for suffix, value in INSTRUCTION_SETS[self.processor].items() if stem.endswith(suffix)]
             output = "%s/obj/%s.o" % (self.root, stem)
             self.objects[source] = ninja.build(output, self.cc_rule, source, **({"isa": flags} if flags else {}))
         return self.objects[source]
@@ -195,7 +207,7 @@ class Variant:
     def library(self, ninja, has_ops=True):
         """libverbatim.a, and libverbatim_program.a: the program but for main(). Without the CPU's ops, binaries take those of self.ops."""
         generated = [self.builddir + "/gen/kernel_sources.c", self.builddir + "/gen/profile_shipped.c"]
-        library = [self.object(ninja, source) for source in library_sources() + generated if has_ops or not is_op(source)]
+        library = [self.object(ninja, source) for source in library_sources(self.processor) + generated if has_ops or not is_op(source)]
         program = [self.object(ninja, source) for source in program_sources() if source != MAIN]
         return [ninja.build(self.root + "/libverbatim_program.a", "ar", program), ninja.build(self.root + "/libverbatim.a", "ar", library)]
 
@@ -203,7 +215,7 @@ class Variant:
         """Linked with the libraries, of which the linker takes what is needed."""
         archives = [self.root + "/libverbatim_program.a", self.root + "/libverbatim.a"]
         if self.ops and runs_models:
-            archives = [self.ops.object(ninja, source) for source in library_sources() if is_op(source)] + archives
+            archives = [self.ops.object(ninja, source) for source in library_sources(self.processor) if is_op(source)] + archives
         extra = {"extra_libs": libs} if libs else {}
         inputs = [self.object(ninja, source) for source in sources] + [*objects] + archives
         return ninja.build("%s/%s" % (self.root, output), self.link_rule, inputs, **extra)
@@ -261,9 +273,19 @@ def write_emulator(ninja, build):
     return linked
 
 
+def processor_of(args):
+    return args.target.split("-")[0] or "x86_64"
+
+
 def write_rules(ninja, args):
-    for name, words in {"ninja_required_version": "1.5", "builddir": args.builddir, "cc": args.cc, "cflags": CFLAGS, "sanitize": SANITIZE,
-                        "libs": LIBRARIES, "cxxflags": CXXFLAGS}.items():
+    processor, shared = processor_of(args), SHARED_LIBRARIES
+    cflags, libs = [*CFLAGS, *HARDENED, JUMPS[processor], *CHECKED], LIBRARIES
+    cflags += args.flags.split()
+    if args.libraries:
+        folder = "-L%s/usr/lib/%s" % (args.libraries, args.target)
+        cflags, libs, shared = [*cflags, "-isystem", args.libraries + "/usr/include"], [folder, *libs], folder + " " + shared
+    for name, words in {"ninja_required_version": "1.5", "builddir": args.builddir, "cc": args.cc, "cflags": cflags, "sanitize": SANITIZE,
+                        "libs": libs, "cxxflags": CXXFLAGS}.items():
         ninja.variable(name, words)
     depends = {"depfile": "$out.d", "deps": "gcc"}
     cc, cxx = "-MMD -MF $out.d $cflags $isa", "g++ -MMD -MF $out.d $cxxflags -I$builddir/gen "
@@ -274,7 +296,7 @@ def write_rules(ninja, args):
     ninja.rule("link", "$cc -pie %s -o $out $in $libs $extra_libs" % HARDENED_LINK)
     ninja.rule("link_san", "$cc $sanitize -o $out $in $libs $extra_libs")
     ninja.rule("link_fuzz", "clang $sanitize -fsanitize=fuzzer -o $out $in $libs")
-    ninja.rule("link_shared", "$cc -shared %s -Wl,-z,defs -Wl,-soname,$soname $search -o $out $in %s" % (HARDENED_LINK, SHARED_LIBRARIES))
+    ninja.rule("link_shared", "$cc -shared %s -Wl,-z,defs -Wl,-soname,$soname $search -o $out $in %s" % (HARDENED_LINK, shared))
     ninja.rule("symlink", "ln -sf $target $out")
     ninja.rule("copy", "cp $in $out")
     ninja.rule("example", "$cc -std=c11 -Wall -Wextra -Wpedantic -Werror -I$builddir/include -o $out $in -L$folder -lverbatim "
@@ -293,7 +315,8 @@ def write_rules(ninja, args):
 
 
 def configure_arguments(args):
-    return " ".join("--%s %s" % (name, getattr(args, name)) for name, (default, _) in OPTIONS.items() if getattr(args, name) != default)
+    given = [(name, getattr(args, name)) for name, (default, _) in OPTIONS.items() if getattr(args, name) != default]
+    return " ".join(shlex.quote("--%s=%s" % pair) for pair in given)
 
 
 def output_paths(args):
@@ -306,14 +329,14 @@ def write_tests(ninja, args, plain):
     build = args.builddir
     ninja.comment("Tests, with the kernels' texts in the emulator")
     tests = [plain.binary(ninja, "schedule_fuzz", linked_sources(SCHEDULE_FUZZ)), *plain.tests(ninja, ["gpu"], "gpu_tests"),
-             *plain.tests(ninja, TEST_KINDS, emulated=write_emulator(ninja, build))]
+             *plain.tests(ninja, TEST_KINDS, emulated={} if args.target else write_emulator(ninja, build))]
     ninja.comment("The program and the tests under AddressSanitizer and UndefinedBehaviorSanitizer")
     # Under the sanitizers unit and kernel tests judge the CPU's ops; whole models run ordinary ones, in a third of the time.
-    san = Variant(build, build + "/san", "cc_san", "link_san", plain)
+    san = Variant(args, build + "/san", "cc_san", "link_san", plain)
     san_all = [*san.library(ninja), san.binary(ninja, "schedule_fuzz", linked_sources(SCHEDULE_FUZZ)),
                san.binary(ninja, "verbatim", [MAIN]), *san.tests(ninja, TEST_KINDS)]
     ninja.comment("Fuzzers (clang only, never built by default)")
-    fuzz = Variant(build, build + "/fuzz", "cc_fuzz", "link_fuzz", plain)
+    fuzz = Variant(args, build + "/fuzz", "cc_fuzz", "link_fuzz", plain)
     fuzz.library(ninja, has_ops=False)  # clang takes a minute to instrument them, and no fuzzer computes
     fuzzers = [fuzz.binary(ninja, os.path.basename(source)[:-2], linked_sources(source)) for source in fuzz_sources()]
     ninja.comment("Names to build by")
@@ -335,7 +358,7 @@ def generate(args):
                 table="profile_shipped", header="planner/profile_shipped.h", root="planner/profiles")
     ninja.build(top_path, "configure", implicit=["configure.py", FORMS, FLAWS])
     ninja.comment("The program, its library and tools")
-    plain = Variant(build, build, "cc", "link")
+    plain = Variant(args, build, "cc", "link")
     default = plain.library(ninja)
     ninja.build(build + "/include/verbatim.h", "copy", PUBLIC_HEADER)
     default += write_shared(ninja, plain) + [plain.binary(ninja, "verbatim", [MAIN])]
@@ -355,8 +378,14 @@ def generate(args):
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(description="Writes build.ninja and tests/build.ninja.")
     for name, (default, what) in OPTIONS.items():
-        parser.add_argument("--" + name, default=default, help="%s (default: %s)" % (what, default))
-    return parser.parse_args(argv)
+        parser.add_argument("--" + name, default=default, help=what + (" (default: %s)" % default) * bool(default))
+    args = parser.parse_args(argv)
+    if args.target:
+        if processor_of(args) not in JUMPS:
+            parser.error("--target: expected one of %s, found %s" % (", ".join(JUMPS), args.target))
+        args.cc = args.target + "-gcc" if args.cc == OPTIONS["cc"][0] else args.cc
+        args.builddir = "build/" + processor_of(args) if args.builddir == OPTIONS["builddir"][0] else args.builddir
+    return args
 
 
 def main():

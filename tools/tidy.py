@@ -407,7 +407,7 @@ def symbol_prefixes(path):
     if path.startswith("engine/cpu/"):
         return ["cpu", stem]
     if path.startswith("engine/mma/"):
-        return [re.sub("_(?:avx2|avx512|portable)$", "", stem)]
+        return [re.sub("_(?:avx2|avx512|neon|portable)$", "", stem)]
     if path.startswith("planner/checks/"):
         return [stem, "checks_" + stem]
     if layer in LAYERS and stem not in ("verbatim", "main"):

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 #include "base/digest.h"
 #include "base/digest_avx2.h"
+#include "base/processor.h"
 #include <string.h>
 
 _Static_assert(sizeof(XXH3_state_t) <= sizeof(digest_state) && _Alignof(digest_state) == 64, "room for the state");
@@ -23,8 +24,13 @@ void digest_start(digest_state *state) { XXH3_128bits_reset((XXH3_state_t *)(voi
 
 void digest_add(digest_state *state, const void *data, size_t bytes) {
   if (bytes == 0) return;
-  if (__builtin_cpu_supports("avx2")) digest_avx2_add(state->opaque, data, bytes);
-  else XXH3_128bits_update((XXH3_state_t *)(void *)state->opaque, data, bytes);
+#if defined(__x86_64__)
+  if (processor_has_avx2()) {
+    digest_avx2_add(state->opaque, data, bytes);
+    return;
+  }
+#endif
+  XXH3_128bits_update((XXH3_state_t *)(void *)state->opaque, data, bytes);
 }
 
 digest digest_end(const digest_state *state) {

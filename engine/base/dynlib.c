@@ -4,6 +4,7 @@
  * that "python3.11" and "python3.12" take one line here. */
 #define _GNU_SOURCE /* for dlinfo: the path of a library that the loader found */
 #include "base/dynlib.h"
+#include "base/processor.h"
 #include <dlfcn.h>
 #include <glob.h>
 #include <link.h>
@@ -16,10 +17,10 @@
 
 static const char *const cuda_folders[] = {
     "/usr/local/cuda/lib64",
-    "/usr/local/cuda/targets/x86_64-linux/lib",
+    "/usr/local/cuda/targets/" PROCESSOR_CUDA_TARGET "/lib",
     "/usr/local/cuda-*/lib64",
-    "/usr/local/cuda-*/targets/x86_64-linux/lib",
-    "/usr/lib/x86_64-linux-gnu",
+    "/usr/local/cuda-*/targets/" PROCESSOR_CUDA_TARGET "/lib",
+    PROCESSOR_LIBRARIES,
     "/usr/lib64",
     "/opt/cuda/lib64",
 };

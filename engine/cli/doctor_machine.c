@@ -1,6 +1,7 @@
 /* cli/doctor_machine.c - see cli/doctor_machine.h. Checks on the machine only; cli/doctor_model.c checks the model and its plan. */
 #define _DEFAULT_SOURCE /* for AI_NUMERICSERV */
 #include "cli/doctor_machine.h"
+#include "base/processor.h"
 #include "gpu/gemm_lt.h"
 #include "gpu/gpu.h"
 #include "gpu/jit.h"
@@ -25,17 +26,6 @@
 
 /* === Processor and memory =================================================================================================== */
 
-/* The choice of isa.c. */
-static const char *best_isa(void) {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    return "avx512";
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
-#endif
-  return "portable";
-}
-
 /* The kernel's MemAvailable, or else all memory. */
 static uint64_t free_memory(uint64_t total) {
   unsigned long long kilobytes = 0;
@@ -48,10 +38,10 @@ static uint64_t free_memory(uint64_t total) {
 }
 
 void cli_doctor_machine_check_cpu(cli_doctor_report *report, cli_doctor_machine *machine) {
-  const char *isa = best_isa();
+  const char *isa = processor_isa();
   long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
   uint64_t total = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-  bool is_slow = *isa != 'a';
+  bool is_slow = *isa == 'p'; /* portable */
   machine->memory_bytes = free_memory(total);
   cli_doctor_report_add(report, "cpu", is_slow ? CLI_DOCTOR_WARNING : CLI_DOCTOR_OK,
                         is_slow ? "work on the CPU is slow without AVX2 and FMA; no bit depends on it" : NULL, "%ld cores, %s", cores, isa);

@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "cli/cli.h"
 #include "base/base.h"
+#include "base/processor.h"
 #include "base/sha256.h"
 #include "common/options.h"
 #include "common/output.h"
@@ -31,7 +32,8 @@
 
 static const char HELP[] =
   "usage: verbatim version [--verbose] [--json]\n\n"
-  "Prints the version of the program, of the numerics and of the format of plans.\n\n"
+  "Prints the version of the program, of the numerics and of the format of plans, and the instruction set\n"
+  "that the CPU backend uses here: avx512, avx2, neon or portable.\n\n"
   "Examples:\n"
   "  verbatim version\n"
   "  verbatim version --verbose\n\n"
@@ -62,15 +64,15 @@ static status print_json(const part parts[PARTS]) {
   json_t *linked = json_object();
   for (uint32_t i = 0; i < PARTS; i++)
     if (json_object_set_new(linked, parts[i].name, json_string(parts[i].version)) != 0) return FAIL(ERR_LIMIT, "no memory for the output");
-  return cli_output_json(json_pack("{s:s, s:s, s:i, s:o}", "verbatim", VERBATIM_VERSION, "numerics", NUMERICS_VERSION, "plan_format",
-                                   (int)PLAN_FORMAT_VERSION, "linked", linked), JSON_INDENT(2));
+  return cli_output_json(json_pack("{s:s, s:s, s:i, s:s, s:o}", "verbatim", VERBATIM_VERSION, "numerics", NUMERICS_VERSION, "plan_format",
+                                   (int)PLAN_FORMAT_VERSION, "isa", processor_isa(), "linked", linked), JSON_INDENT(2));
 }
 
 static status print(bool verbose, bool json) {
   part parts[PARTS];
   find_parts(parts);
   if (json) return print_json(parts);
-  printf("verbatim %s, %s, plan format %u\n", VERBATIM_VERSION, NUMERICS_VERSION, PLAN_FORMAT_VERSION);
+  printf("verbatim %s, %s, plan format %u, %s\n", VERBATIM_VERSION, NUMERICS_VERSION, PLAN_FORMAT_VERSION, processor_isa());
   for (uint32_t i = 0; verbose && i < PARTS; i++) printf("%-10s %s\n", parts[i].name, parts[i].version);
   return cli_output_flush();
 }

@@ -26,7 +26,7 @@ uint32_t cpu_pool_threads(const cpu_pool *pool);
  * time, and a task must not call it. */
 void cpu_pool_run(cpu_pool *pool, uint32_t count, cpu_task *fn, void *context);
 
-/* The instruction set in use, the best this processor has: "avx512", "avx2" or "portable". */
+/* The instruction set in use, the best this processor has: "avx512", "avx2", "neon" or "portable". */
 const char *cpu_isa(void);
 
 /* The references: cpu_<stem>(args, pool) computes what the kernel <stem> computes. Pointers in args are host addresses. */

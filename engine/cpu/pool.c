@@ -6,6 +6,7 @@
  * policy from the environment. */
 #include "cpu/cpu.h"
 #include "base/clock.h"
+#include "base/processor.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -54,7 +55,7 @@ static uint32_t look(const cpu_pool *pool, atomic_uint *value, uint32_t old, boo
   if (!pool->spins) return now;
   for (double begun = clock_seconds(); (now == old) == equal && clock_seconds() - begun < SPIN_SECONDS; sched_yield())
     for (int i = 0; i < SPIN_PAUSES && (now == old) == equal; i++) {
-      __builtin_ia32_pause();
+      processor_pause();
       now = atomic_load(value);
     }
   return now;

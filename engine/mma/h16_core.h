@@ -50,7 +50,7 @@ typedef struct h16_core {
   const struct h32_core *h32; /* the chains of e4m3 numbers */
 } h16_core;
 
-extern const h16_core h16_avx512, h16_avx2, h16_portable;
+extern const h16_core h16_avx512, h16_avx2, h16_neon, h16_portable;
 
 const h16_core *cpu_isa_core(void); /* the best one of this processor */
 

@@ -32,7 +32,7 @@ typedef struct h32_core {
   void (*run)(const h32_block *block);
 } h32_core;
 
-extern const h32_core h32_avx512, h32_avx2, h32_portable;
+extern const h32_core h32_avx512, h32_avx2, h32_neon, h32_portable;
 
 /* The definition for one lane: row i, column j, the step that starts at k. */
 static inline f32 h32_exact(const h32_block *block, u32 i, u32 j, u32 k, f32 c) {

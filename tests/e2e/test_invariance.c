@@ -15,7 +15,7 @@ static void mistral4(void **state) { (void)state, cuts_check("tests/oracle/small
 
 static void instruction_sets(void **state) {
   (void)state;
-  static const char *const sets[] = {"avx512", "avx2", "portable"};
+  static const char *const sets[] = FORCE_ISA_NAMES;
   e2e_model model;
   e2e_make_model(&model, "tests/oracle/small-v3.json", CUTS_64.plan);
   verbatim_config c = e2e_config(&model);

@@ -3,7 +3,10 @@
 #define VERBATIM_FORCE_ISA_H
 #include "engine/base/base.h"
 
-/* name: "avx512", "avx2" or "portable"; null: the best one again, as before the first call. On error, ERR_UNSUPPORTED where this processor
+/* All there are, of which a processor has at least the first; the best ones last. */
+#define FORCE_ISA_NAMES {"portable", "neon", "avx2", "avx512"}
+
+/* name: one of these; null: the best one again, as before the first call. On error, ERR_UNSUPPORTED where this processor
  * lacks it or ERR_USAGE for other names, nothing changes. Not while ops run. */
 status force_isa(const char *name);
 

@@ -143,7 +143,7 @@ static void run_reference(kernel_test *test, const void *args, cpu_pool *pool, c
 }
 
 static void run_cpu(kernel_test *test, const void *args) {
-  static const char *const isas[] = {"portable", "avx2", "avx512"};
+  static const char *const isas[] = FORCE_ISA_NAMES;
   bool first = true;
   for (u32 i = 0; i < ARRAY_LEN(isas); i++) {
     if (test->executor != REFERENCES && i + 1 < ARRAY_LEN(isas)) continue;

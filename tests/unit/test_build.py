@@ -54,8 +54,9 @@ class Hardening(unittest.TestCase):
         self.assertEqual(self.marks(os.path.join(BUILDDIR, "obj/engine/cli/serve.o")), (True, True, True))
         text = '#include <string.h>\n#include <stdio.h>\nint f(const char *a) { char b[64]; strcpy(b, a); return puts(b); }\n'
         with tempfile.TemporaryDirectory() as folder:
-            for flags, expected in ((configure.HARDENED, (True, True, True)), (["-fno-stack-protector", "-U_FORTIFY_SOURCE",
-                                                                              "-fcf-protection=none"], (False, False, False))):
+            hardened = [*configure.HARDENED, configure.JUMPS["x86_64"]]
+            for flags, expected in ((hardened, (True, True, True)), (["-fno-stack-protector", "-U_FORTIFY_SOURCE", "-fcf-protection=none"],
+                                                                     (False, False, False))):
                 subprocess.run(["cc", "-O2", *flags, "-x", "c", "-c", "-", "-o", folder + "/f.o"], input=text, text=True, check=True)
                 self.assertEqual(self.marks(folder + "/f.o"), expected)
 
@@ -63,8 +64,9 @@ class Hardening(unittest.TestCase):
 class Version(unittest.TestCase):
     def test_names_every_library_that_is_linked(self):
         """In numbers; the libraries of the link line are the list."""
-        linked = json.loads(subprocess.run([os.path.join(ROOT, BUILDDIR, "verbatim"), "version", "--json"], capture_output=True, text=True,
-                                           check=True).stdout)["linked"]
+        said = json.loads(subprocess.run([os.path.join(ROOT, BUILDDIR, "verbatim"), "version", "--json"], capture_output=True, text=True,
+                                         check=True).stdout)
+        linked = said["linked"]
         names = {re.sub(r"-l:lib(\w+?)(_core)?(-8)?\.a", r"\1", word) for word in configure.LIBRARIES if word != "-lm"}
         found = {name.lower().removeprefix("lib") for name in linked}
         self.assertLessEqual({name.lower() for name in names}, found)
@@ -73,6 +75,8 @@ class Version(unittest.TestCase):
             self.assertRegex(version, r"^\d+\.\d+", name)
         text = subprocess.run([os.path.join(ROOT, BUILDDIR, "verbatim"), "version", "--verbose"], capture_output=True, text=True).stdout
         self.assertEqual(dict(line.split(None, 1) for line in text.splitlines()[1:]), linked)
+        self.assertIn(said["isa"], ("avx512", "avx2", "neon", "portable"))
+        self.assertTrue(text.splitlines()[0].endswith(", " + said["isa"]), text)
 
 
 class BuildFile(unittest.TestCase):

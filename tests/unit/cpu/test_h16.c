@@ -10,7 +10,7 @@
 
 #define GOLDEN "tests/data/h16_steps.txt" /* outputs of cases_step that test_gemm --record-steps recorded on an H200 */
 
-static const char *const isas[] = {"avx512", "avx2", "portable"};
+static const char *const isas[] = FORCE_ISA_NAMES;
 
 /* Equal bits; NaN payloads are not part of the contract. */
 static int same(f32 a, f32 b) { return num_bits(a) == num_bits(b) || (a != a && b != b); }

@@ -108,7 +108,7 @@ static void check_shape(const char *isa, const shape *s, u32 kind) {
 
 static void product_repeats_the_step(void **state) {
   (void)state;
-  static const char *const isas[] = {"portable", "avx2", "avx512"};
+  static const char *const isas[] = FORCE_ISA_NAMES;
   static const shape shapes[] = {{1, 1, 32, 0, 0},   {5, 37, 96, 0, 1},  {64, 16, 128, 0, 0}, {66, 33, 160, 1, 0},
                                  {3, 40, 512, 0, 1}, {30, 64, 32, 1, 0}, {2, 7, 64, 1, 1},    {65, 24, 288, 0, 0}};
   for (u32 isa = 0; isa < ARRAY_LEN(isas); isa++) {

@@ -16,7 +16,7 @@
 
 static uint8_t *image;
 static cpu_pool *pools[2]; /* of one thread and of three */
-static const char *const isas[] = {"portable", "avx2", "avx512"};
+static const char *const isas[] = FORCE_ISA_NAMES;
 
 static digest run_twin(uint32_t index, cpu_pool *pool, self_check_launch *launch) {
   self_check_build(index, image, (uint64_t)(uintptr_t)image, launch);
