@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
-libraries="libjansson-dev libfyaml-dev libpcre2-dev libzstd-dev libxxhash-dev libevent-dev libcmocka-dev"
+libraries="libjansson-dev libfyaml-dev libpcre2-dev libzstd-dev libxxhash-dev libevent-dev libssl-dev libcmocka-dev"
 libraries="$libraries libcmocka0 libjansson4 libpcre2-8-0 libxxhash0"
 root=build/aarch64/debian
 

@@ -48,8 +48,8 @@ SANITIZED_SCHEDULES = 40  # a run of at least 30 fails if it has no preemption, 
 
 # These start first, led by those that keep several processors busy; the others follow in list order.
 LONG = ["check/controls", "check/fuzz", "check/kernels", "check/oracle_sparse", "san/e2e/test_eval", "e2e/test_schedules",
-        "check/serve_lm_eval", "unit/self_check/test_self_check", "check/clang", "san/schedule_fuzz", "check/schedule_fuzz",
-        "check/tokenizer_compare", "check/try", "e2e/test_eval"]
+        "check/serve_lm_eval", "unit/self_check/test_self_check", "check/clang", "check/aarch64", "san/schedule_fuzz",
+        "check/schedule_fuzz", "check/tokenizer_compare", "check/try", "e2e/test_eval"]
 SLOWEST_SHOWN = 10
 
 ON_GPU_TOO = ["audit", "diff", "engines", "golden", "invariance", "invariance_sparse", "nonfinite", "schedules", "scoring", "sparse",
@@ -115,6 +115,7 @@ def all_tests(builddir):
 def python_checks(builddir):
     """tests/unit/test_*.py, split if its classes have different requirements. One that inspects the build takes --builddir."""
     parts = {  # file -> [name of the check, class, its requirement]
+        "aarch64": [("aarch64", "", lacks_aarch64)],
         "deploy": [("deploy", "Files", lacks_yaml), ("deploy_server", "Server", lacks_yaml),
                    ("deploy_unit", "Unit", lambda: lacks_programs("systemd-analyze") or lacks_yaml())],
         "full_disk": [("full_disk", "Limits", None), ("full_disk_tmpfs", "Disks", lacks_mount)],
@@ -174,6 +175,13 @@ def lacks_engine():
         if shutil.which(name) and subprocess.run([name, "info"], capture_output=True, check=False).returncode == 0:
             return ""
     return "no container engine answers: docker's daemon or podman"
+
+
+def lacks_aarch64():
+    lacking = lacks_programs("aarch64-linux-gnu-gcc", "qemu-aarch64")
+    if not lacking and not os.path.exists("build/aarch64/debian/made-from.txt"):
+        lacking = "no arm64 libraries"
+    return lacking and lacking + "; tools/setup_aarch64.sh"
 
 
 def lacks_curl():

@@ -6,14 +6,19 @@
 set -eu
 cd "$(dirname "$0")/.."
 tools/setup.sh
-ninja
+build=build file=build.ninja
+if [ "$(uname -m)" = aarch64 ]; then
+  build=build/aarch64 file=build/aarch64/build.ninja
+  ./configure.py --target aarch64-linux-gnu
+fi
+ninja -f $file
 mkdir -p build/try
 rm -rf build/try/out
-build/verbatim plan tests/tiny --config tests/tiny/deploy.yaml -o build/try/tiny.plan --force --quiet
-build/verbatim eval tests/tiny/tasks/*.yaml --plan build/try/tiny.plan --model tests/tiny --output build/try/out "$@"
+$build/verbatim plan tests/tiny --config tests/tiny/deploy.yaml -o build/try/tiny.plan --force --quiet
+$build/verbatim eval tests/tiny/tasks/*.yaml --plan build/try/tiny.plan --model tests/tiny --output build/try/out "$@"
 echo
 echo "Answers, margins and the receipt are in build/try/out; open build/try/out/report.html in a browser. To repeat the run and compare:"
-echo "  build/verbatim replay build/try/out/manifest.json"
+echo "  $build/verbatim replay build/try/out/manifest.json"
 made=$(sed -n 's/^ *"manifest_digest": *"\([0-9a-f]*\)".*/\1/p' build/try/out/manifest.json | head -n 1)
 recorded=$(cat tests/golden/tiny.manifest)
 if [ "$made" != "$recorded" ]; then
@@ -23,6 +28,6 @@ fi
 echo "The same bits as recorded on an NVIDIA H200 (tests/golden/tiny.manifest)."
 echo
 echo "A model with grouped-query attention and random weights: the receipt that an NVIDIA H100 wrote, token by token."
-build/random_model tests/oracle/small-llama.json build/try/llama --seed 1
-build/verbatim plan build/try/llama --chunk-tokens 64 --max-model-len 1024 --max-num-seqs 16 -o build/try/llama.plan --force --quiet
-build/verbatim verify tests/golden/llama.receipt build/try/llama.plan build/try/llama
+$build/random_model tests/oracle/small-llama.json build/try/llama --seed 1
+$build/verbatim plan build/try/llama --chunk-tokens 64 --max-model-len 1024 --max-num-seqs 16 -o build/try/llama.plan --force --quiet
+$build/verbatim verify tests/golden/llama.receipt build/try/llama.plan build/try/llama
