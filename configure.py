@@ -283,7 +283,9 @@ def write_rules(ninja, args):
     cflags += args.flags.split()
     if args.libraries:
         folder = "-L%s/usr/lib/%s" % (args.libraries, args.target)
-        cflags, libs, shared = [*cflags, "-isystem", args.libraries + "/usr/include"], [folder, *libs], folder + " " + shared
+        includes = ["%s/usr/include" % args.libraries, "%s/usr/include/%s" % (args.libraries, args.target)]
+        cflags += [word for path in includes for word in ("-isystem", path)]
+        libs, shared = [folder, *libs], folder + " " + shared
     for name, words in {"ninja_required_version": "1.5", "builddir": args.builddir, "cc": args.cc, "cflags": cflags, "sanitize": SANITIZE,
                         "libs": libs, "cxxflags": CXXFLAGS}.items():
         ninja.variable(name, words)
