@@ -369,8 +369,18 @@ static status eval_two(jinja_state *state, const jinja_node *node, jinja_value *
   return jinja_operate_binary(state, node->kind, left, right, out);
 }
 
+/* Whether the filter or test is one of those to which StrictUndefined may be given. */
+static bool takes_undefined(const jinja_node *node) {
+  static const char *const names[] = {"defined", "undefined", "default", "d"};
+  bool is_one = false;
+  if (node->kind != JINJA_FILTER && node->kind != JINJA_TEST) return false;
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) is_one |= jinja_value_is(node->name->text, names[i]);
+  return is_one;
+}
+
 static status eval_postfix(jinja_state *state, const jinja_node *node, jinja_value *out) {
   jinja_value value, key;
+  state->may_miss = takes_undefined(node);
   TRY(jinja_eval(state, node->a, &value));
   if (node->kind == JINJA_ATTRIBUTE) return jinja_eval_attribute(state, value, node->name->text, out);
   if (node->kind == JINJA_FILTER || node->kind == JINJA_TEST) return call_callable(state, node, value, out);
@@ -416,7 +426,10 @@ static status eval_one(jinja_state *state, const jinja_node *node, jinja_value *
 status jinja_eval(jinja_state *state, const jinja_node *node, jinja_value *out) {
   TRY(jinja_memory_step(state->memory, 0));
   if (++state->depth > JINJA_CALLS_MAX) return FAIL(ERR_LIMIT, "chat template, line %u: nested too deeply", node->line);
+  bool may_miss = state->may_miss;
+  state->may_miss = false;
   TRY(eval_one(state, node, out));
   state->depth--;
-  return OK;
+  if (node->kind == JINJA_CHOICE) may_miss = true; /* jinja2: an "if" without its "else" gives the lenient Undefined in any environment */
+  return out->kind == JINJA_UNDEFINED && state->tree->is_plain && !may_miss ? not_defined(*out) : OK;
 }

@@ -28,6 +28,7 @@ typedef struct jinja_state {
   strbuf *out;        /* of the template or of the block that is being rendered */
   const char *today;  /* for strftime_now: "YYYY-MM-DD" or "YYYY-MM-DD HH:MM:SS"; NULL: none was given */
   unsigned depth;
+  bool may_miss;      /* the value asked for next may be undefined in a plain template, too */
 } jinja_state;
 
 typedef struct jinja_arguments {

@@ -18,17 +18,21 @@ static status open_text(jinja_template *self, const char *text, size_t bytes) {
   self->text = malloc(bytes + 1);
   if (!self->text) return FAIL(ERR_LIMIT, "chat template: no memory");
   if (bytes) memcpy(self->text, text, bytes);
-  return jinja_parse(&self->tree, self->text, jinja_lex_newlines(self->text, bytes));
+  return jinja_parse(&self->tree, self->text, jinja_lex_newlines(self->text, bytes, self->tree.is_plain));
 }
 
-status jinja_open(jinja_template **out, const char *text, size_t bytes) {
+static status open_kind(jinja_template **out, const char *text, size_t bytes, bool is_plain) {
   jinja_template *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "chat template: no memory");
+  self->tree.is_plain = is_plain;
   status result = open_text(self, text, bytes);
   if (result == OK) *out = self;
   else jinja_close(self);
   return result;
 }
+
+status jinja_open(jinja_template **out, const char *text, size_t bytes) { return open_kind(out, text, bytes, false); }
+status jinja_open_plain(jinja_template **out, const char *text, size_t bytes) { return open_kind(out, text, bytes, true); }
 
 void jinja_close(jinja_template *self) {
   if (!self) return;

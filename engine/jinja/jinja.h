@@ -14,6 +14,10 @@ typedef struct jinja_template jinja_template;
 
 /* Copies the text. ERR_FORMAT: no template; ERR_UNSUPPORTED: what is not implemented; ERR_LIMIT. Errors name the line. */
 status jinja_open(jinja_template **out, const char *text, size_t bytes);
+
+/* The same as an environment of jinja2 with keep_trailing_newline and StrictUndefined reads it: white space around blocks stays, and what
+ * is not defined may only be tested or given a default. Its filter tojson, which escapes for HTML, is not this one: see jinja_mentions. */
+status jinja_open_plain(jinja_template **out, const char *text, size_t bytes);
 void jinja_close(jinja_template *self); /* NULL is allowed */
 
 /* Whether the template has the word as a name, a member, a keyword or a constant. What it does not mention cannot change its output, but

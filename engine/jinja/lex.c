@@ -4,17 +4,17 @@
 #include "base/utf8.h"
 #include "jinja/text.h"
 
-size_t jinja_lex_newlines(char *text, size_t bytes) {
+size_t jinja_lex_newlines(char *text, size_t bytes, bool keeps_last) {
   size_t kept = 0;
   for (size_t i = 0; i < bytes; i++) {
     if (text[i] == '\r' && i + 1 < bytes && text[i + 1] == '\n') continue;
     text[kept++] = text[i] == '\r' ? '\n' : text[i];
   }
-  return kept > 0 && text[kept - 1] == '\n' ? kept - 1 : kept;
+  return !keeps_last && kept > 0 && text[kept - 1] == '\n' ? kept - 1 : kept;
 }
 
-void jinja_lex_open(jinja_lex *self, const char *text, size_t bytes) {
-  *self = (jinja_lex){.text = text, .bytes = bytes, .line = 1, .is_at_line_start = true};
+void jinja_lex_open(jinja_lex *self, const char *text, size_t bytes, bool keeps_blanks) {
+  *self = (jinja_lex){.text = text, .bytes = bytes, .line = 1, .is_at_line_start = true, .keeps_blanks = keeps_blanks};
 }
 
 static bool starts(const jinja_lex *self, size_t at, const char *words) {
@@ -35,7 +35,7 @@ static size_t skip_space(const jinja_lex *self, size_t at) {
 static size_t after_mark(const jinja_lex *self, size_t at, size_t mark_bytes, char sign) {
   size_t end = at + mark_bytes;
   if (sign == '-') return skip_space(self, end);
-  return sign == '+' || end >= self->bytes || self->text[end] != '\n' ? end : end + 1;
+  return self->keeps_blanks || sign == '+' || end >= self->bytes || self->text[end] != '\n' ? end : end + 1;
 }
 
 /* === Outside tags ============================================================================================ */
@@ -49,7 +49,7 @@ static size_t find_tag(const jinja_lex *self, size_t from) {
 /* The data before a tag, without the white space that the tag removes. */
 static jinja_text trim_data(const jinja_lex *self, jinja_text data, char sign, bool is_print) {
   if (sign == '-') return jinja_text_strip(data, NULL, false, true);
-  if (sign == '+' || is_print) return data;
+  if (self->keeps_blanks || sign == '+' || is_print) return data;
   size_t line = data.count;
   while (line > 0 && data.bytes[line - 1] != '\n') line--;
   jinja_text last = {data.bytes + line, data.count - line};

@@ -1,4 +1,4 @@
-/* jinja/lex.h - the tokens of a template, with white space treated as transformers sets it: trim_blocks and lstrip_blocks.
+/* jinja/lex.h - the tokens of a template, with white space treated as transformers sets it (trim_blocks and lstrip_blocks), or kept.
  *
  * Works on the text in place: line ends must be "\n" (jinja_lex_newlines). A token's text points into the template. Must not know grammar.
  * Read next: parse.h. */
@@ -33,10 +33,11 @@ typedef struct jinja_lex {
   enum { JINJA_OUTSIDE, JINJA_IN_PRINT, JINJA_IN_BLOCK } place;
   bool has_tag;           /* the data before it was delivered: the tag itself comes next */
   bool is_at_line_start;
+  bool keeps_blanks;      /* neither trim_blocks nor lstrip_blocks */
 } jinja_lex;
 
-size_t jinja_lex_newlines(char *text, size_t bytes); /* makes every line end "\n" and drops the last one; the new size */
-void jinja_lex_open(jinja_lex *self, const char *text, size_t bytes);
+size_t jinja_lex_newlines(char *text, size_t bytes, bool keeps_last); /* makes every line end "\n", drops the last one; the new size */
+void jinja_lex_open(jinja_lex *self, const char *text, size_t bytes, bool keeps_blanks);
 
 /* ERR_FORMAT: a tag that does not end, a character that begins no token. */
 status jinja_lex_next(jinja_lex *self, jinja_token *out);

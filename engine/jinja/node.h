@@ -77,6 +77,7 @@ typedef struct jinja_tree {
   jinja_memory memory;
   jinja_name *names;
   jinja_node *body;
+  bool is_plain; /* set before parsing: see jinja_open_plain */
 } jinja_tree;
 
 #endif

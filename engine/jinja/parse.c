@@ -246,7 +246,7 @@ static status parse_body(jinja_parser *p, const char *const *ends, jinja_node **
 
 status jinja_parse(jinja_tree *self, const char *text, size_t bytes) {
   jinja_parser p = {.tree = self};
-  jinja_lex_open(&p.lex, text, bytes);
+  jinja_lex_open(&p.lex, text, bytes, self->is_plain);
   TRY(jinja_parser_next(&p));
   return parse_body(&p, NULL, &self->body);
 }
