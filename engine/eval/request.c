@@ -49,7 +49,8 @@ status eval_request_view(const eval_task *task, const eval_item *of, score_item 
   else made.parts[0] = whole;
   for (size_t i = 0; is_choice && i < count; i++) {
     const json_t *text = json_array_get(of->choices, i);
-    made.parts[i] = (score_part){.text = (char *)(uintptr_t)json_string_value(text), .bytes = json_string_length(text)};
+    made.parts[i] = (score_part){.text = (char *)(uintptr_t)json_string_value(text), .bytes = json_string_length(text),
+                                 .by_characters = task->by_characters};
   }
   *out = made;
   return OK;

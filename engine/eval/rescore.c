@@ -16,7 +16,7 @@ static status wrong(const char *key) { return FAIL(ERR_FORMAT, "results: \"%s\":
 /* === What may have changed ================================================================================================== */
 
 status eval_rescore_check(const json_t *parameters, const eval_task *task) {
-  static const char *const fixed[] = {"kind", "generation", "chat", "too_long", "text", "window", "choices"};
+  static const char *const fixed[] = {"kind", "generation", "chat", "too_long", "text", "window", "choices", "norm"};
   char text[EVAL_MANIFEST_DIFFERENCE_BYTES];
   for (size_t i = 0; i < ARRAY_LEN(fixed); i++) {
     json_t *a = json_pack("{s:O?}", fixed[i], json_object_get(parameters, fixed[i]));

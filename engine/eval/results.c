@@ -98,7 +98,7 @@ static status put_margins(const eval_results_item *from, const score_item *view,
   if (!parts) return no_memory();
   for (uint32_t i = 0; i < view->part_count; i++) parts[i] = eval_margin_part_of(&from->request->requests[i], 1);
   status result = put_margin(line, "margin", eval_margin_choice(parts, view->part_count));
-  for (uint32_t i = 0; i < view->part_count; i++) parts[i].bytes = score_tokens_bytes(&view->parts[i]);
+  for (uint32_t i = 0; i < view->part_count; i++) parts[i].bytes = score_tokens_norm(&view->parts[i]);
   if (result == OK) result = put_margin(line, "margin_norm", eval_margin_choice(parts, view->part_count));
   free(parts);
   return result;

@@ -22,14 +22,16 @@ typedef struct key_row {
 static const key_row KEYS[] = {
     {"name", NAME, ALL},      {"description", TEXT, ALL}, {"kind", NAME, ALL},     {"items", NAME, ALL},     {"group", NAME, ALL},
     {"subsets", NAME, ALL},   {"cluster", NAME, ALL},     {"where", OBJECT, ALL},  {"limit", COUNT, ALL},    {"prompt", TEXT, G | C},
-    {"answer", TEXT, G | C},  {"choices", CHOICES, C},    {"text", TEXT, P},       {"window", COUNT, P},     {"match", NAME, G},
-    {"extract", TEXT, G},     {"normalize", LIST, G},     {"tolerance", REAL, G},  {"few_shot", OBJECT, G | C},
+    {"answer", TEXT, G | C},  {"choices", CHOICES, C},    {"norm", NAME, C},       {"text", TEXT, P},        {"window", COUNT, P},
+    {"match", NAME, G},
+    {"extract", TEXT, G},     {"extract_match", NAME, G}, {"extract_strip", SWITCH, G}, {"remove", LIST, G},
+    {"normalize", LIST, G},   {"tolerance", REAL, G},  {"few_shot", OBJECT, G | C},
     {"generation", OBJECT, G}, {"chat", SWITCH, G},       {"think_end", TEXT, G},  {"too_long", NAME, G | C}};
 static const key_row SHOT_KEYS[] = {
     {"count", COUNT, ALL}, {"source", NAME, ALL}, {"separator", TEXT, ALL}, {"seed", COUNT, ALL}, {"template", TEXT, ALL}};
 static const char *const KINDS[] = {"generate", "choice", "perplexity"};
 static const char *const TOO_LONG[] = {"refuse", "skip", "truncate-left"};
-static const char *const NORMALIZE[] = {"strip", "lower", "collapse"};
+static const char *const NORMALIZE[] = {"strip", "lower", "collapse", "punctuation"};
 
 const char *eval_task_kind_name(eval_kind kind) { return KINDS[kind]; }
 
@@ -118,15 +120,34 @@ static status read_kind(json_t *object, eval_kind *out) {
 }
 
 static status read_normalize(eval_task *self) {
-  bool *const switches[] = {&self->strip, &self->lower, &self->collapse};
+  bool *const switches[] = {&self->strip, &self->lower, &self->collapse, &self->drop_punctuation};
   const json_t *list = json_object_get(self->effective, "normalize");
   for (size_t i = 0; i < json_array_size(list); i++) {
     const char *word = json_string_value(json_array_get(list, i));
     size_t k = 0;
     while (k < ARRAY_LEN(NORMALIZE) && !(word && strcmp(word, NORMALIZE[k]) == 0)) k++;
     if (k == ARRAY_LEN(NORMALIZE))
-      return FAIL(ERR_FORMAT, "normalize: expected strip, lower and collapse, found \"%.40s\"", word ? word : "");
+      return FAIL(ERR_FORMAT, "normalize: expected strip, lower, collapse and punctuation, found \"%.40s\"", word ? word : "");
     *switches[k] = true;
+  }
+  return OK;
+}
+
+/* What is taken from a text. Keys that are absent get no default here: parameters of tasks that do not use them stay as they were. */
+static status read_extraction(eval_task *self) {
+  const char *which = text_of(self->effective, "extract_match");
+  self->extract = text_of(self->effective, "extract");
+  if (self->extract) TRY(eval_answer_check("extract", self->extract));
+  if (which && strcmp(which, "first") != 0 && strcmp(which, "last") != 0)
+    return FAIL(ERR_FORMAT, "extract_match: expected first or last, found \"%.40s\"", which);
+  if (which && !self->extract) return FAIL(ERR_FORMAT, "extract_match: only valid with extract");
+  self->takes_last = which && strcmp(which, "last") == 0;
+  self->strips_extracted = json_is_true(json_object_get(self->effective, "extract_strip"));
+  self->remove = json_object_get(self->effective, "remove");
+  if (json_array_size(self->remove) > EVAL_TASK_REMOVE_MAX) return FAIL(ERR_LIMIT, "remove: at most %u patterns", EVAL_TASK_REMOVE_MAX);
+  for (size_t i = 0; i < json_array_size(self->remove); i++) {
+    TRY(check_text("remove", json_array_get(self->remove, i), EVAL_TASK_TEXT_BYTES_MAX));
+    TRY(eval_answer_check("remove", json_string_value(json_array_get(self->remove, i))));
   }
   return OK;
 }
@@ -145,9 +166,10 @@ static status read_judging(eval_task *self) {
   self->match = strcmp(match, "number") == 0 ? EVAL_MATCH_NUMBER : EVAL_MATCH_EXACT;
   self->tolerance = json_number_value(json_object_get(self->effective, "tolerance"));
   if (self->tolerance > 0 && self->match != EVAL_MATCH_NUMBER) return FAIL(ERR_FORMAT, "tolerance: only valid with match: number");
-  self->extract = text_of(self->effective, "extract");
+  if (self->match == EVAL_MATCH_NUMBER && json_object_get(self->effective, "remove"))
+    return FAIL(ERR_FORMAT, "remove: only valid with match: exact");
   self->generation = json_object_get(self->effective, "generation");
-  if (self->extract) TRY(eval_answer_check(self->extract));
+  TRY(read_extraction(self));
   self->think_end = text_of(self->effective, "think_end");
   if (self->think_end && !*self->think_end) return FAIL(ERR_FORMAT, "think_end: expected the text that ends a thought, found \"\"");
   return read_normalize(self);
@@ -222,6 +244,10 @@ static status read_texts(eval_task *self) {
   TRY(read_too_long(self));
   TRY(set(o, "choices", json_string("choices")));
   self->choices = json_object_get(o, "choices");
+  const char *norm = text_of(o, "norm");
+  if (norm && strcmp(norm, "bytes") != 0 && strcmp(norm, "characters") != 0)
+    return FAIL(ERR_FORMAT, "norm: expected bytes or characters, found \"%.40s\"", norm);
+  self->by_characters = norm && strcmp(norm, "characters") == 0;
   return OK;
 }
 

@@ -11,6 +11,7 @@
 #define EVAL_TASK_NAME_BYTES_MAX 128u
 #define EVAL_TASK_TEXT_BYTES_MAX 65536u /* of templates and descriptions */
 #define EVAL_TASK_SHOTS_MAX 1024u
+#define EVAL_TASK_REMOVE_MAX 16u     /* patterns */
 #define EVAL_TASK_WINDOW 1024u       /* the default; not the plan's max_len, which is not part of the task */
 
 typedef enum eval_kind { EVAL_GENERATE, EVAL_CHOICE, EVAL_PERPLEXITY } eval_kind;
@@ -27,11 +28,15 @@ typedef struct eval_task { /* zeroed: empty. Texts belong to `effective` */
   const char *answer_field;   /* the field that the template `answer` consists of, if it is nothing else: the value is used unchanged, lists
                                * included; NULL: rendered */
   const char *separator, *extract; /* extract NULL: none */
+  const json_t *remove;       /* patterns, what they match is taken out of answer and right answer; NULL: none */
   const char *think_end;      /* the answer is what follows the last occurrence of this text; NULL: all of it */
   const json_t *choices;      /* text: the field that holds them; a list: templates */
   const json_t *where;        /* NULL, or an object: only items whose fields have these values */
   const json_t *generation;   /* an object with keys of items.h */
-  bool strip, lower, collapse;
+  bool strip, lower, collapse, drop_punctuation;
+  bool takes_last;            /* match of `extract`; else the first */
+  bool strips_extracted;      /* white space as Python's str.strip() knows it */
+  bool by_characters;         /* acc_norm divides by the characters of a choice, not its bytes */
   bool chat;                  /* the prompt is a user's message in the model's chat template */
   double tolerance;
   uint32_t shot_count, limit; /* limit 0: none */

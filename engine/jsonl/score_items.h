@@ -18,6 +18,7 @@ typedef struct score_part { /* text or ids; neither: the part is absent */
   size_t bytes;
   int32_t *ids;       /* [id_count] */
   uint32_t id_count;
+  bool by_characters; /* its log-probability is normalised by the text's characters, not its bytes */
 } score_part;
 
 typedef struct score_conditions { /* as in verbatim_request; for each request of the item */

@@ -42,15 +42,15 @@ int32_t score_report_best(const score_item *item, const score_result *results) {
   return (int32_t)best;
 }
 
-static double per_byte(const score_item *item, const score_result *results, uint32_t part) {
-  return results[part].logprob / (double)score_tokens_bytes(&item->parts[part]);
+static double normalised(const score_item *item, const score_result *results, uint32_t part) {
+  return results[part].logprob / (double)score_tokens_norm(&item->parts[part]);
 }
 
 int32_t score_report_best_norm(const score_item *item, const score_result *results) {
   if (!all_scored(item, results) || !item->parts[0].text) return -1;
   uint32_t best = 0;
   for (uint32_t i = 1; i < item->part_count; i++)
-    if (per_byte(item, results, i) > per_byte(item, results, best)) best = i;
+    if (normalised(item, results, i) > normalised(item, results, best)) best = i;
   return (int32_t)best;
 }
 

@@ -35,6 +35,14 @@ uint64_t score_tokens_bytes(const score_part *continuation) {
   return continuation->bytes;
 }
 
+uint64_t score_tokens_norm(const score_part *continuation) {
+  uint64_t bytes = score_tokens_bytes(continuation), count = 0;
+  const char *at = continuation->text + continuation->bytes - bytes;
+  if (!continuation->by_characters) return bytes;
+  for (uint64_t i = 0; i < bytes; i++) count += ((uint8_t)at[i] & 0xc0) != 0x80;
+  return count;
+}
+
 uint64_t score_tokens_words(const score_part *text) {
   const uint8_t *bytes = (const uint8_t *)text->text;
   uint64_t words = 1;

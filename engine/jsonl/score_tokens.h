@@ -39,6 +39,9 @@ score_window score_tokens_window(uint32_t count, uint32_t max_len, uint32_t inde
  * context, unless it is all white space. */
 uint64_t score_tokens_bytes(const score_part *continuation);
 
+/* What acc_norm divides by: these bytes, or the characters among them. */
+uint64_t score_tokens_norm(const score_part *continuation);
+
 /* Words of a text, as word perplexity counts them: the runs of white space plus one. */
 uint64_t score_tokens_words(const score_part *text);
 

@@ -51,7 +51,22 @@ static void judged(void **state) {
     {"match: number\n", "none", "3", "null", false}, {"match: number\ntolerance: 0.1\n", "3.14", "\"3.2\"", "\"3.14\"", true},
     {"match: number\ntolerance: 0.01\n", "3.14", "\"3.2\"", "\"3.14\"", false}, {"match: number\n", "3", "\"three\"", "\"3\"", false},
     {"match: number\nextract: '= (.*)'\n", "3 = 2e1", "20", "\"2e1\"", true},
-    {"match: number\nextract: '= (.*)'\n", "3 = 0x14", "20", "\"0x14\"", false}};
+    {"match: number\nextract: '= (.*)'\n", "3 = 0x14", "20", "\"0x14\"", false},
+    {"extract: '\\d+'\nextract_match: last\n", "1 22 333", "\"333\"", "\"333\"", true},
+    {"extract: '\\d+'\nextract_match: first\n", "1 22 333", "\"1\"", "\"1\"", true},
+    {"extract: '(\\d*)'\nextract_match: last\n", "a12", "\"\"", "\"\"", true}, /* as findall: 12 is followed by an empty match */
+    {"extract: '(?s)^(?:x|b*)'\nextract_match: last\n", "bbb", "\"bbb\"", "\"bbb\"", true},
+    {"extract: '\\d+'\nextract_match: last\n", "none", "\"\"", "null", false},
+    {"extract: '(?|(a+)|(b+))'\nextract_match: last\n", "aab", "\"b\"", "\"b\"", true},
+    {"extract: '= (.*)'\nextract_strip: true\nnormalize: []\n", "=  7\xc2\xa0", "\"7\"", "\"7\"", true},
+    {"extract: '= (.*)'\nnormalize: []\n", "=  7", "\"7\"", "\" 7\"", false},
+    {"extract_strip: true\nnormalize: []\n", " 7 ", "\" 7 \"", "\"7\"", false}, /* the right answer keeps its blanks */
+    {"normalize: [punctuation, lower]\n", "It's (a) dog.", "\"its a dog\"", "\"It's (a) dog.\"", true},
+    {"normalize: [punctuation]\n", "a\xe2\x80\x94" "b", "\"ab\"", "\"a\xe2\x80\x94" "b\"", false}, /* ASCII alone */
+    {"remove: [',', '\\$', '(?s).*#### ', '\\.$']\n", "$1,234.", "\"so\\n#### 1234\"", "\"$1,234.\"", true},
+    {"remove: [',']\n", "1.234", "\"1234\"", "\"1.234\"", false},
+    {"remove: ['(a+)+$']\n", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", "\"b\"",
+     "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\"", false}}; /* stopped */
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     char extracted[128];
     bool correct = judge(cases[i].lines, cases[i].text, cases[i].answer, extracted);

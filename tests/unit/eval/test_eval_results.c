@@ -11,9 +11,12 @@ static const eval_task TASKS[] = {{.kind = EVAL_GENERATE}, {.kind = EVAL_CHOICE}
 /* A task of one item whose requests were "scored": logprobs of the choices' single tokens. */
 static bool without_text; /* of the lines below */
 
+static const char *line_choices = "\"a\",\" bcd\",\"ef\"", *line_norm = "";
+
 static json_t *choice_line(const float *logprobs, uint32_t count, enum verbatim_finish finish) {
-  static const char yaml[] = "name: t\nkind: choice\nitems: i\nsubsets: s\n";
-  static const char line[] = "{\"id\":\"x\",\"prompt\":\"p\",\"s\":\"u\",\"choices\":[\"a\",\" bcd\",\"ef\"],\"answer\":1}";
+  char yaml[128], line[128];
+  snprintf(yaml, sizeof yaml, "name: t\nkind: choice\nitems: i\nsubsets: s\n%s", line_norm);
+  snprintf(line, sizeof line, "{\"id\":\"x\",\"prompt\":\"p\",\"s\":\"u\",\"choices\":[%s],\"answer\":1}", line_choices);
   eval_task task;
   eval_items made_items = {0};
   verbatim_request requests[3] = {{0}};
@@ -33,6 +36,21 @@ static json_t *choice_line(const float *logprobs, uint32_t count, enum verbatim_
   eval_items_close(&made_items);
   eval_task_close(&task);
   return made;
+}
+
+/* Two bytes of one character: per byte -1 / 2 is above -0.75, per character it is not. */
+static void choices_are_normalised_as_asked(void **state) {
+  (void)state;
+  line_choices = "\" \xc3\xa4\",\"b\",\"c\"";
+  for (uint32_t i = 0; i < 3; i++) {
+    line_norm = (const char *const[]){"", "norm: bytes\n", "norm: characters\n"}[i];
+    json_t *line = choice_line((const float[]){-1, -0.75f, -4}, 3, VERBATIM_LENGTH);
+    assert_int_equal(json_integer_value(json_object_get(line, "best_norm")), i == 2);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(json_object_get(line, "choices"), 0), "bytes")), 2);
+    json_decref(line);
+  }
+  line_choices = "\"a\",\" bcd\",\"ef\"";
+  line_norm = "";
 }
 
 static void choices(void **state) {
@@ -164,7 +182,8 @@ static void ends(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(choices), cmocka_unit_test(failures), cmocka_unit_test(texts),
-                                     cmocka_unit_test(ends), cmocka_unit_test(samples)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(choices), cmocka_unit_test(choices_are_normalised_as_asked),
+                                     cmocka_unit_test(failures), cmocka_unit_test(texts), cmocka_unit_test(ends),
+                                       cmocka_unit_test(samples)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
