@@ -122,6 +122,7 @@ def python_checks(builddir):
         "guides": [("guides", "Guides", None), ("guide_serving", "Serving", lacks_curl), ("guide_openai", "OpenAI", lacks_venv)],
         "image": [("image", "", lacks_engine)],
         "install": [("install", "", lambda: lacks_programs("pkg-config"))],
+        "import": [("import", "", lacks_venv)],
         "lm_eval": [("lm_eval", "", lacks_venv)],
         "package": [("package", "", lacks_venv)],
         "wheel": [("wheel", "", lacks_venv)],

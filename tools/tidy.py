@@ -19,7 +19,7 @@ import tempfile
 # the entry to the program: they lie between folders.
 LAYERS = """
 base kernels_src mma cpu ops plan gpu weights self_check exec text requests verbatim.c receipts traces bench jinja answer chat jsonl common
-eval eval/report eval/run serve cli main.c
+eval eval/import eval/report eval/run serve cli main.c
 """.split()
 # What planner/ may include besides its own headers; who may include the planner, and the checker of its plans.
 PLANNER_SEES = r"engine/base/.*|engine/plan/(?:format\w*|spread)\.h|engine/verbatim\.h|kernels_src/.*"
@@ -30,7 +30,8 @@ PROGRAM = SEES_PLANNER
 BEHIND_THE_HEADER = (r"engine/(?:base/arena|cpu/\w+|weights/(?:weights|e4m3)|exec/\w+|plan/guarantee|"
                      r"requests/(?:pages|request|schedule\w*))\.h")
 # Folders whose name, or another short name, starts the symbols of their files: serve/http.c has serve_http_open.
-FOLDER_PREFIXES = {"receipts": "receipt", "traces": "trace", "common": "cli", "eval/report": "eval_report", "eval/run": "eval"}
+FOLDER_PREFIXES = {"receipts": "receipt", "traces": "trace", "common": "cli", "eval/report": "eval_report", "eval/run": "eval",
+                   "eval/import": "eval_import"}
 
 # Who may name what of CUDA: pattern, the file that owns it, the header that declares it.
 VENDOR_CALLS = [

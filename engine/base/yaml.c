@@ -49,6 +49,30 @@ static bool is_number(const char *text) {
   return *end == 0;
 }
 
+static bool is_any(const char *word, const char *const *words, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (strcmp(word, words[i]) == 0) return true;
+  return false;
+}
+
+/* Spellings of YAML 1.1. *word becomes that of JSON; those on which the two versions of YAML differ are refused. */
+static status read_python(const reader *self, char word[64]) {
+  static const char *const yes[] = {"True", "TRUE"}, *const no[] = {"False", "FALSE"}, *const nothing[] = {"Null", "NULL"};
+  static const char *const other[] = {"yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"};
+  if (is_any(word, yes, ARRAY_LEN(yes))) strcpy(word, "true");
+  else if (is_any(word, no, ARRAY_LEN(no))) strcpy(word, "false");
+  else if (is_any(word, nothing, ARRAY_LEN(nothing))) strcpy(word, "null");
+  bool is_strange = is_any(word, other, ARRAY_LEN(other)), has_digit = word[strcspn(word, "0123456789")] != 0;
+  bool looks = has_digit && strspn(word, "0123456789abcdefABCDEFxo_.:+-TZ") == strlen(word) && strchr("0123456789.+-", word[0]);
+  if (is_strange || (looks && (!is_number(word) || (strpbrk(word, "eE") && !strchr(word, '.'))))) {
+    char message[160];
+    snprintf(message, sizeof message, "%s: not a text to every reader of YAML; hint: quote it, or write true, false or a plain number",
+             word);
+    return refuse(self, ERR_FORMAT, message);
+  }
+  return OK;
+}
+
 static status convert_scalar(const reader *self, struct fy_node *node, json_t **out) {
   size_t length = 0;
   const char *text = fy_node_get_scalar(node, &length);
@@ -56,6 +80,7 @@ static status convert_scalar(const reader *self, struct fy_node *node, json_t **
   char word[64] = "";
   if (!text) length = 0;
   if (is_typed && length < sizeof word && length > 0) memcpy(word, text, length);
+  if (is_typed && self->options->is_python) TRY(read_python(self, word));
   if (is_plain && length == 0) *out = json_null();
   else if (is_typed && (strcmp(word, "null") == 0 || strcmp(word, "~") == 0)) *out = json_null();
   else if (is_typed && strcmp(word, "true") == 0) *out = json_true();
@@ -121,6 +146,21 @@ static status convert_sequence(reader *self, struct fy_node *node, uint32_t dept
   return OK;
 }
 
+/* A scalar with the tag !function, where such are allowed. */
+static bool is_function(const reader *self, struct fy_node *node) {
+  size_t length = 0;
+  const char *tag = fy_node_get_tag(node, &length);
+  bool is_tag = tag && length == strlen(YAML_FUNCTION) && memcmp(tag, YAML_FUNCTION, length) == 0;
+  return self->options->is_python && is_tag && fy_node_is_scalar(node) && !fy_node_is_alias(node) && !fy_node_get_anchor(node);
+}
+
+static status convert_function(const reader *self, struct fy_node *node, json_t **out) {
+  size_t length = 0;
+  const char *text = fy_node_get_scalar(node, &length);
+  *out = json_pack("{s:o}", YAML_FUNCTION, json_stringn(text ? text : "", text ? length : 0));
+  return *out ? OK : refuse(self, ERR_FORMAT, "a value is not UTF-8");
+}
+
 static status convert(reader *self, struct fy_node *node, uint32_t depth, json_t **out) {
   size_t length = 0;
   if (depth > YAML_DEPTH_MAX) return refuse(self, ERR_LIMIT, "more than 8 levels");
@@ -128,6 +168,7 @@ static status convert(reader *self, struct fy_node *node, uint32_t depth, json_t
     *out = json_null();
     return OK;
   }
+  if (is_function(self, node)) return convert_function(self, node, out);
   if (fy_node_is_alias(node) || fy_node_get_anchor(node) || fy_node_get_tag(node, &length))
     return refuse(self, ERR_FORMAT, "anchors, aliases and tags are not allowed");
   if (fy_node_is_scalar(node)) return convert_scalar(self, node, out);

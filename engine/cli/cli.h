@@ -12,6 +12,7 @@ int cli_calibrate(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_score(int argc, char **argv);
 int cli_eval(int argc, char **argv);
+int cli_import(int argc, char **argv);
 int cli_replay(int argc, char **argv);
 int cli_compare(int argc, char **argv);
 int cli_rescore(int argc, char **argv);

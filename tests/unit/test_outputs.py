@@ -43,6 +43,8 @@ COMMANDS = {
     "probe": ("plan -o profile-2", ["-o", "--json"], ["plan"], []),
     "calibrate": ("plan M --jsonl items " + CPU, ENGINE_OUTPUTS, ["plan", "items", *MODEL_FILES], ["--jsonl", "--cache-dir"]),
     "rescore": ("old/manifest.json", [], ["old/manifest.json"], ["--task", "--tasks", "--output"]),
+    "import": ("harness.yaml --data task.jsonl --output imported", [], ["harness.yaml", "task.jsonl"],
+               ["--data", "--fewshot", "--task", "--output"]),
     "compare": ("old/manifest.json old/manifest.json", [], [], []),
     "diff": ("receipt receipt", [], [], []), "audit": ("trace plan M", [], [], []), "digest": ("plan M", [], [], []),
     "show": ("plan", [], [], []), "doctor": ("plan M", [], [], ["--config", "--cache-dir"]),
@@ -64,7 +66,8 @@ def prepare(folder):
     texts = {"deploy.yaml": "model: M\nplan: plan\nprofile: profile\nmax-num-seqs: 2\nmax-model-len: 128\n",
              "items": '{"prompt_ids":[1,2]}\n', "scored": '{"ids":[1,2]}\n', "task.jsonl": '{"text":"add: 1+2=","answer":"3"}\n',
              "task.yaml": "name: add\nkind: generate\nitems: task.jsonl\nprompt: '{{text}}'\nanswer: '{{answer}}'\n"
-                          "generation: {max_tokens: 2}\n"}
+                          "generation: {max_tokens: 2}\n",
+             "harness.yaml": "task: t\ndataset_path: x\ntest_split: test\ndoc_to_text: text\ndoc_to_target: answer\n"}
     for name, text in texts.items():
         with open(os.path.join(folder, name), "w", encoding="ascii") as file:
             file.write(text)
