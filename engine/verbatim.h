@@ -132,6 +132,7 @@ enum verbatim_point_type { VERBATIM_POINT_BF16 = 0, VERBATIM_POINT_F32 = 1, VERB
 typedef struct verbatim_counters { /* totals since verbatim_open. No bit of a request's result depends on any of them. */
   uint64_t steps, decode_steps, mixed_steps; /* mixed: both decode and prompt tokens */
   uint64_t token_rows;       /* computed                                             */
+  uint64_t queried_tokens;   /* of admitted requests, looked for in the prefix cache as far as they fill pages */
   uint64_t reused_tokens;    /* taken from the prefix cache, not computed            */
   uint64_t recomputed_tokens; /* token rows computed again after a preemption        */
   uint64_t admissions, preemptions, cancellations, deadlines, evicted_pages;
@@ -263,6 +264,7 @@ struct verbatim_request {
   verbatim_alternative *alternatives; /* [scores, then tokens][top_logprobs], likeliest first; unused if top_logprobs is 0 */
   uint32_t score_count, token_count; /* set so far                                          */
   uint32_t drafted_count, accepted_count; /* guesses of tokens that steps checked, and how many were right; no bit depends on them */
+  double waited_seconds; /* from verbatim_submit until the request first ran; negative until then. No bit depends on it */
   uint64_t text_bytes;   /* VERBATIM_STOP_TEXT: of the generated text, before the stop text */
   uint32_t stop_index;   /* VERBATIM_STOP_TEXT: index in stop_texts                         */
   enum verbatim_finish finish;

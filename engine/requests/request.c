@@ -249,6 +249,7 @@ void request_start(const request_model *m, verbatim_request *r) {
   memcpy(r->chain, start.bytes, DIGEST_BYTES);
   r->score_count = r->token_count = r->stop_index = 0;
   r->drafted_count = r->accepted_count = 0;
+  r->waited_seconds = -1;
   r->text_bytes = 0;
   r->finish = VERBATIM_RUNNING;
   r->fault_op = "";

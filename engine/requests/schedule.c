@@ -97,6 +97,8 @@ static void take_slot(schedule *self, verbatim_request *request) {
   request_repeat_text(self->model, request, &s->text);
   drafts_begin(&self->drafts, s);
   self->counters.admissions++;
+  if (!self->kv.no_prefix_cache) self->counters.queried_tokens += s->known;
+  if (request->waited_seconds < 0) request->waited_seconds = clock_seconds() - request_state_of(request)->submitted_at;
 }
 
 static void give_slot(schedule *self, uint32_t slot) {

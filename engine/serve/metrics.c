@@ -8,6 +8,8 @@
 
 static const double BOUNDS[SERVE_METRICS_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
                                                      2.5,   5,      7.5,   10,   20,    40,   80,  160,  640, 2560};
+static const double SIZE_BOUNDS[SERVE_METRICS_BUCKETS] = {1,    2,    5,     10,    20,    50,     100,    200,    500,     1000,
+                                                          2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000, 2000000};
 
 typedef struct metric_name {
   const char *name, *help;
@@ -28,7 +30,16 @@ static const metric_name GAUGES[SERVE_GAUGES] = {
 static const metric_name TIMES[SERVE_TIMES] = {
   {"vllm:time_to_first_token_seconds", "Time from acceptance to the first token"},
   {"vllm:time_per_output_token_seconds", "Mean time between tokens of a finished request"},
-  {"vllm:e2e_request_latency_seconds", "Time from acceptance to the end of a request"}};
+  {"vllm:e2e_request_latency_seconds", "Time from acceptance to the end of a request"},
+  {"vllm:inter_token_latency_seconds", "Time between two steps that gave a request tokens"},
+  {"vllm:request_queue_time_seconds", "Time from acceptance to a request's first step"},
+  {"vllm:request_prefill_time_seconds", "Time from a request's first step to its first token"},
+  {"vllm:request_decode_time_seconds", "Time from a request's first token to its last"},
+  {"vllm:request_inference_time_seconds", "Time from a request's first step to its end"}};
+static const metric_name SIZES[SERVE_SIZES] = {
+  {"vllm:request_prompt_tokens", "Prompt tokens of a finished request"},
+  {"vllm:request_generation_tokens", "Generated tokens of a finished request"},
+  {"vllm:request_params_max_tokens", "Most tokens that a finished request might generate"}};
 static const char *const FINISHES[SERVE_METRICS_FINISHES] = {NULL, "stop", "length", "nonfinite", "stop_text", "cancelled", "deadline"};
 static const char *const REASONS[] = {"stop", "length", "abort", "error"}; /* vLLM's */
 
@@ -50,13 +61,21 @@ void serve_metrics_set(serve_metrics *self, enum serve_gauge which, double value
   pthread_mutex_unlock(&self->mutex);
 }
 
-void serve_metrics_measure(serve_metrics *self, enum serve_time which, double seconds) {
+static void put_in(serve_metrics *self, serve_histogram *h, const double *bounds, double value) {
   uint32_t at = 0;
-  while (at < SERVE_METRICS_BUCKETS && seconds > BOUNDS[at]) at++;
+  while (at < SERVE_METRICS_BUCKETS && value > bounds[at]) at++;
   pthread_mutex_lock(&self->mutex);
-  self->times[which].buckets[at]++;
-  self->times[which].sum += seconds;
+  h->buckets[at]++;
+  h->sum += value;
   pthread_mutex_unlock(&self->mutex);
+}
+
+void serve_metrics_measure(serve_metrics *self, enum serve_time which, double seconds) {
+  put_in(self, &self->times[which], BOUNDS, seconds);
+}
+
+void serve_metrics_size(serve_metrics *self, enum serve_size which, uint32_t tokens) {
+  put_in(self, &self->sizes[which], SIZE_BOUNDS, tokens);
 }
 
 void serve_metrics_finish(serve_metrics *self, enum verbatim_finish finish) {
@@ -101,13 +120,14 @@ static void put_name(FILE *to, const char *name, const char *suffix, const serve
   put_label(to, "model_name", labels->model_name);
 }
 
-static void put_times(FILE *to, const metric_name *name, const serve_histogram *h, const serve_metrics_labels *labels) {
+static void put_histogram(FILE *to, const metric_name *name, const serve_histogram *h, const double *bounds,
+                          const serve_metrics_labels *labels) {
   uint64_t total = 0;
   head(to, name->name, name->help, "histogram");
   for (uint32_t i = 0; i <= SERVE_METRICS_BUCKETS; i++) {
     total += h->buckets[i];
     put_name(to, name->name, "_bucket", labels);
-    if (i < SERVE_METRICS_BUCKETS) fprintf(to, ",le=\"%g\"} %" PRIu64 "\n", BOUNDS[i], total);
+    if (i < SERVE_METRICS_BUCKETS) fprintf(to, ",le=\"%g\"} %" PRIu64 "\n", bounds[i], total);
     else fprintf(to, ",le=\"+Inf\"} %" PRIu64 "\n", total);
   }
   put_name(to, name->name, "_sum", labels);
@@ -147,6 +167,21 @@ static void put_engine(FILE *to, const verbatim_counters *c) {
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
     fprintf(to, "# HELP verbatim_%s_total %s\n# TYPE verbatim_%s_total counter\n", rows[i].name, rows[i].help, rows[i].name);
     fprintf(to, "verbatim_%s_total %" PRIu64 "\n", rows[i].name, rows[i].value);
+  }
+}
+
+/* Of those also what vLLM counts, with its names. */
+static void put_named(FILE *to, const verbatim_counters *c, const serve_metrics_labels *labels) {
+  const struct {
+    const char *name, *help;
+    uint64_t value;
+  } rows[] = {{"vllm:prefix_cache_queries_total", "Tokens of admitted requests, looked for in the prefix cache", c->queried_tokens},
+              {"vllm:prefix_cache_hits_total", "Tokens taken from the prefix cache", c->reused_tokens},
+              {"vllm:num_preemptions_total", "Requests preempted for lack of KV pages", c->preemptions}};
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    head(to, rows[i].name, rows[i].help, "counter");
+    put_name(to, rows[i].name, "", labels);
+    fprintf(to, "} %" PRIu64 "\n", rows[i].value);
   }
 }
 
@@ -213,7 +248,10 @@ static void put_all(FILE *to, const serve_metrics *self, const serve_metrics_lab
     fprintf(to, "} %" PRIu64 "\n", self->counts[i]);
   }
   put_finishes(to, self->finishes, labels);
-  for (uint32_t i = 0; i < SERVE_TIMES; i++) put_times(to, &TIMES[i], &self->times[i], labels);
+  for (uint32_t i = 0; i < SERVE_TIMES; i++) put_histogram(to, &TIMES[i], &self->times[i], BOUNDS, labels);
+  const metric_name per_token = {"vllm:request_time_per_output_token_seconds", TIMES[SERVE_TIME_PER_TOKEN].help}; /* its present name */
+  put_histogram(to, &per_token, &self->times[SERVE_TIME_PER_TOKEN], BOUNDS, labels);
+  for (uint32_t i = 0; i < SERVE_SIZES; i++) put_histogram(to, &SIZES[i], &self->sizes[i], SIZE_BOUNDS, labels);
   head(to, "verbatim_http_replies_total", "Replies by HTTP status", "counter");
   for (uint32_t i = 0; i < SERVE_METRICS_STATUSES; i++)
     if (self->statuses[i])
@@ -222,6 +260,7 @@ static void put_all(FILE *to, const serve_metrics *self, const serve_metrics_lab
   put_name(to, "vllm:kv_cache_usage_perc", "", labels);
   fprintf(to, "} %.9g\n", labels->kv_pages ? (double)self->engine.kv_pages_used / labels->kv_pages : 0);
   put_engine(to, &self->engine);
+  put_named(to, &self->engine, labels);
   if (labels->draft_tokens) put_drafts(to, &self->engine, labels);
 }
 

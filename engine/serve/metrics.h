@@ -18,7 +18,16 @@ enum serve_gauge {
   SERVE_GAUGE_RUNNING, SERVE_GAUGE_WAITING, SERVE_GAUGE_BYTES, SERVE_GAUGE_BYTES_MAX, SERVE_GAUGE_CONNECTIONS,
   SERVE_GAUGES
 };
-enum serve_time { SERVE_TIME_FIRST_TOKEN, SERVE_TIME_PER_TOKEN, SERVE_TIME_REQUEST, SERVE_TIMES }; /* seconds */
+enum serve_time { /* seconds */
+  SERVE_TIME_FIRST_TOKEN, SERVE_TIME_PER_TOKEN, SERVE_TIME_REQUEST,
+  SERVE_TIME_BETWEEN_TOKENS, /* of two steps that gave a request tokens */
+  SERVE_TIME_QUEUE,   /* from acceptance to the request's first step  */
+  SERVE_TIME_PREFILL, /* from there to its first token                */
+  SERVE_TIME_DECODE,  /* from there to its last                       */
+  SERVE_TIME_INFERENCE, /* from its first step to its end             */
+  SERVE_TIMES
+};
+enum serve_size { SERVE_SIZE_PROMPT, SERVE_SIZE_GENERATED, SERVE_SIZE_MAX_TOKENS, SERVE_SIZES }; /* tokens of an engine request */
 
 #define SERVE_METRICS_BUCKETS 20u
 #define SERVE_METRICS_STATUS_MIN 200u
@@ -34,7 +43,7 @@ typedef struct serve_metrics {
   pthread_mutex_t mutex; /* protects all members below */
   uint64_t counts[SERVE_COUNTS];
   double gauges[SERVE_GAUGES];
-  serve_histogram times[SERVE_TIMES];
+  serve_histogram times[SERVE_TIMES], sizes[SERVE_SIZES];
   uint64_t finishes[SERVE_METRICS_FINISHES];
   uint64_t statuses[SERVE_METRICS_STATUSES]; /* replies by HTTP status */
   verbatim_counters engine;
@@ -53,6 +62,7 @@ void serve_metrics_close(serve_metrics *self);
 void serve_metrics_add(serve_metrics *self, enum serve_count which, uint64_t by);
 void serve_metrics_set(serve_metrics *self, enum serve_gauge which, double value);
 void serve_metrics_measure(serve_metrics *self, enum serve_time which, double seconds);
+void serve_metrics_size(serve_metrics *self, enum serve_size which, uint32_t tokens);
 void serve_metrics_finish(serve_metrics *self, enum verbatim_finish finish); /* of an engine request */
 void serve_metrics_reply(serve_metrics *self, unsigned http_status);
 void serve_metrics_engine(serve_metrics *self, const verbatim_counters *counters);

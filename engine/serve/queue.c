@@ -12,7 +12,7 @@
 enum stage { SERVING, DRAINING, STOPPING };
 
 struct serve_place { /* what the queue knows of a choice */
-  double first_at;   /* time of its first token */
+  double submitted_at, first_at, last_at; /* time of submission, of its first token, of the last step that gave it tokens */
   uint32_t tokens;
   bool is_submitted, is_over;
 };
@@ -162,6 +162,22 @@ static bool record(serve_queue *self, serve_ticket *t, const serve_choice *choic
   return false;
 }
 
+/* The times and sizes of a request that has ended. One that never ran was in the queue all the time. */
+static void measure(serve_queue *self, const serve_ticket *t, const serve_place *place, const verbatim_request *r, double now) {
+  serve_metrics *m = self->config.metrics;
+  const bool has_run = r->waited_seconds >= 0;
+  const double started_at = has_run ? place->submitted_at + r->waited_seconds : now;
+  serve_metrics_measure(m, SERVE_TIME_REQUEST, now - t->arrived_at);
+  serve_metrics_measure(m, SERVE_TIME_QUEUE, started_at - t->arrived_at);
+  if (r->token_count > 1) serve_metrics_measure(m, SERVE_TIME_PER_TOKEN, (now - place->first_at) / (r->token_count - 1));
+  if (r->token_count > 0) serve_metrics_measure(m, SERVE_TIME_PREFILL, place->first_at - started_at);
+  if (r->token_count > 0) serve_metrics_measure(m, SERVE_TIME_DECODE, place->last_at - place->first_at);
+  if (has_run) serve_metrics_measure(m, SERVE_TIME_INFERENCE, now - started_at);
+  serve_metrics_size(m, SERVE_SIZE_PROMPT, r->prompt_count);
+  serve_metrics_size(m, SERVE_SIZE_GENERATED, r->token_count);
+  serve_metrics_size(m, SERVE_SIZE_MAX_TOKENS, r->max_tokens);
+}
+
 /* Records the request and its times, and marks it finished in the request. False: its line of the receipt could not be written. */
 static bool end_request(serve_queue *self, serve_ticket *t, uint32_t index, double now) {
   serve_choice *choice = &t->request->choices[index];
@@ -173,9 +189,7 @@ static bool end_request(serve_queue *self, serve_ticket *t, uint32_t index, doub
   if (place->is_submitted) {
     serve_metrics_finish(self->config.metrics, engine_request->finish);
     serve_metrics_add(self->config.metrics, SERVE_COUNT_PROMPT_TOKENS, engine_request->prompt_count);
-    serve_metrics_measure(self->config.metrics, SERVE_TIME_REQUEST, now - t->arrived_at);
-    if (engine_request->token_count > 1)
-      serve_metrics_measure(self->config.metrics, SERVE_TIME_PER_TOKEN, (now - place->first_at) / (engine_request->token_count - 1));
+    measure(self, t, place, engine_request, now);
     recorded = record(self, t, choice);
   }
   serve_request_finished(choice);
@@ -194,8 +208,11 @@ static void examine(serve_queue *self, serve_ticket *t, double now) {
       place->first_at = now;
       serve_metrics_measure(self->config.metrics, SERVE_TIME_FIRST_TOKEN, now - t->arrived_at);
     }
-    if (engine_request->token_count > place->tokens)
+    if (engine_request->token_count > place->tokens) {
+      if (place->tokens) serve_metrics_measure(self->config.metrics, SERVE_TIME_BETWEEN_TOKENS, now - place->last_at);
       serve_metrics_add(self->config.metrics, SERVE_COUNT_GENERATED_TOKENS, engine_request->token_count - place->tokens);
+      place->last_at = now;
+    }
     place->tokens = engine_request->token_count;
     if (engine_request->finish != VERBATIM_RUNNING && !end_request(self, t, i, now)) end_early(self, t, NULL);
   }
@@ -231,6 +248,7 @@ static void submit(serve_queue *self, serve_ticket *t) {
   for (uint32_t i = 0; i < t->request->choice_count; i++) {
     if (verbatim_submit(self->config.engine, &t->request->choices[i].engine_request) == 0) {
       t->places[i].is_submitted = true;
+      t->places[i].submitted_at = clock_seconds();
       continue;
     }
     serve_fault fault = {.http_status = 400, .type = "invalid_request_error", .code = "refused_by_engine"};

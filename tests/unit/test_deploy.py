@@ -52,6 +52,32 @@ def last(name):
     return [rest for instruction, rest in image() if instruction == name][-1]
 
 
+def samples(text):
+    """{name: labels of its samples} of a page of metrics"""
+    found = {}
+    for line in text.splitlines():
+        match = re.match(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? ", line)
+        if match:
+            found.setdefault(match.group(1), set()).update(re.findall(r'(\w+)="', match.group(2) or ""))
+    return found
+
+
+def wrong_expressions(dashboard, found):
+    """What the dashboard asks for and the metrics do not have."""
+    asked = [(target["expr"], target["legendFormat"]) for panel in dashboard["panels"] for target in panel["targets"]]
+    asked += [("%s by (%s)" % re.fullmatch(r"label_values\((.*), (\w+)\)", one["query"]).groups(), "")
+              for one in dashboard["templating"]["list"] if one["type"] == "query"]
+    wrong = []
+    for expression, legend in asked:
+        names = re.findall(r"\b(?:vllm:|verbatim_)\w+", expression)
+        labels = set(re.findall(r"[{,]\s*(\w+)=", expression)) | {
+            one.strip() for group in re.findall(r"\bby \((.*?)\)", expression) for one in group.split(",")}
+        shown = set(re.findall(r"\{\{(\w+)\}\}", legend))
+        if not names or any(name not in found or not labels <= found[name] for name in names) or not shown <= labels:
+            wrong.append(expression)
+    return wrong
+
+
 def manifests():
     return {one["kind"]: one for one in yaml.safe_load_all(read("kubernetes.yaml"))}
 
@@ -246,10 +272,19 @@ class Server(unittest.TestCase):
             request = urllib.request.Request(url + "/v1/completions", body, headers)
             with urllib.request.urlopen(request, timeout=30) as reply:
                 self.assertEqual(json.load(reply)["choices"][0]["text"].strip(), "158", name)
+            with urllib.request.urlopen(urllib.request.Request(url + "/metrics", headers=headers), timeout=10) as reply:
+                self.check_dashboard(samples(reply.read().decode()))
             server.terminate()
             self.assertEqual(server.wait(timeout=30), 0, name)
             self.assertNotEqual(subprocess.run(health_command(port), stderr=subprocess.DEVNULL, timeout=20).returncode, 0, name)
             os.remove(self.folder.name + "/url")
+
+    def check_dashboard(self, found):
+        dashboard = json.loads(read("grafana.json"))
+        self.assertEqual(wrong_expressions(dashboard, found), [])
+        self.assertGreater(sum(len(panel["targets"]) for panel in dashboard["panels"]), 25)
+        for old, new in (("vllm:num_requests_running", "vllm:num_requests_runing"), ("by (code)", "by (status)"), ("{{code}}", "{{cod}}")):
+            self.assertTrue(wrong_expressions(json.loads(read("grafana.json").replace(old, new)), found), new)
 
     def test_an_end_while_it_starts_is_a_clean_one(self):
         """At any moment of the start it ends by the signal itself, by the code that the unit names, or by 0."""

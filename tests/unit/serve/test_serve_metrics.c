@@ -40,7 +40,7 @@ static void counts_are_what_was_counted(void **state) {
   serve_metrics_reply(&metrics, 429);
   serve_metrics_reply(&metrics, 429);
   serve_metrics_reply(&metrics, 599);
-  serve_metrics_engine(&metrics, &(verbatim_counters){.steps = 77, .preemptions = 4, .kv_pages_used = 2});
+  serve_metrics_engine(&metrics, &(verbatim_counters){.steps = 77, .preemptions = 4, .kv_pages_used = 2, .queried_tokens = 9});
   char *text = text_of(&metrics, &PLAIN);
   static const char *const lines[] = {
     "vllm:generation_tokens_total{model_name=\"m\"} 7", "vllm:prompt_tokens_total{model_name=\"m\"} 0",
@@ -51,7 +51,8 @@ static void counts_are_what_was_counted(void **state) {
     "vllm:request_success_total{model_name=\"m\",finished_reason=\"error\"} 1", "verbatim_requests_finished_total{finish=\"deadline\"} 2",
     "verbatim_requests_finished_total{finish=\"stop_text\"} 1", "verbatim_http_replies_total{code=\"200\"} 1",
     "verbatim_http_replies_total{code=\"429\"} 2", "verbatim_http_replies_total{code=\"599\"} 1", "verbatim_steps_total 77",
-    "verbatim_preemptions_total 4", "vllm:kv_cache_usage_perc{model_name=\"m\"} 0.25", "process_start_time_seconds 12.500",
+    "verbatim_preemptions_total 4", "vllm:num_preemptions_total{model_name=\"m\"} 4",
+    "vllm:prefix_cache_queries_total{model_name=\"m\"} 9", "vllm:prefix_cache_hits_total{model_name=\"m\"} 0", "vllm:kv_cache_usage_perc{model_name=\"m\"} 0.25", "process_start_time_seconds 12.500",
     "verbatim_build_info{version=\"" VERBATIM_VERSION "\",numerics_id=\"aa\",plan_digest=\"bb\",device=\"CPU\",model_name=\"m\"} 1"};
   for (size_t i = 0; i < ARRAY_LEN(lines); i++) expect_line(text, lines[i]);
   assert_null(strstr(text, "code=\"500\""));
@@ -88,6 +89,8 @@ static void buckets_are_cumulative_and_hold_their_bounds(void **state) {
   serve_metrics_measure(&metrics, SERVE_TIME_FIRST_TOKEN, 0.26);
   serve_metrics_measure(&metrics, SERVE_TIME_FIRST_TOKEN, 0);
   serve_metrics_measure(&metrics, SERVE_TIME_FIRST_TOKEN, 1e6);
+  serve_metrics_size(&metrics, SERVE_SIZE_PROMPT, 5);
+  serve_metrics_size(&metrics, SERVE_SIZE_PROMPT, 1048576);
   char *text = text_of(&metrics, &PLAIN);
 #define NAME "vllm:time_to_first_token_seconds"
   static const char *const lines[] = {
@@ -95,7 +98,9 @@ static void buckets_are_cumulative_and_hold_their_bounds(void **state) {
     NAME "_bucket{model_name=\"m\",le=\"0.25\"} 2", NAME "_bucket{model_name=\"m\",le=\"0.5\"} 3",
     NAME "_bucket{model_name=\"m\",le=\"2560\"} 3", NAME "_bucket{model_name=\"m\",le=\"+Inf\"} 4",
     NAME "_sum{model_name=\"m\"} 1000000.51", NAME "_count{model_name=\"m\"} 4",
-    "vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 0"};
+    "vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 0", "vllm:request_prompt_tokens_bucket{model_name=\"m\",le=\"2\"} 0",
+    "vllm:request_prompt_tokens_bucket{model_name=\"m\",le=\"5\"} 1", "vllm:request_prompt_tokens_bucket{model_name=\"m\",le=\"2e+06\"} 2",
+    "vllm:request_prompt_tokens_sum{model_name=\"m\"} 1048581"};
   for (size_t i = 0; i < ARRAY_LEN(lines); i++) expect_line(text, lines[i]);
   free(text);
   serve_metrics_close(&metrics);

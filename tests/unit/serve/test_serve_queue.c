@@ -253,6 +253,9 @@ static void requests_go_in_as_they_arrived_and_end_by_themselves(void **state) {
     for (uint32_t k = 0; k <= SERVE_METRICS_BUCKETS; k++) measured += metrics.times[i].buckets[k];
     assert_int_equal(measured, 3);
   }
+  assert_true(metrics.sizes[SERVE_SIZE_PROMPT].sum == 9 && metrics.sizes[SERVE_SIZE_GENERATED].sum == 6);
+  const double parts = metrics.times[SERVE_TIME_QUEUE].sum + metrics.times[SERVE_TIME_INFERENCE].sum;
+  assert_true(parts > 0 && parts - metrics.times[SERVE_TIME_REQUEST].sum < 1e-9 && metrics.times[SERVE_TIME_REQUEST].sum - parts < 1e-9);
 }
 
 static void it_sleeps_when_there_is_nothing_to_do(void **state) {

@@ -53,7 +53,7 @@ class Point(Structure):
 
 class Counters(Structure):
     _fields_ = [(name, c_uint64) for name in (
-        "steps", "decode_steps", "mixed_steps", "token_rows", "reused_tokens", "recomputed_tokens", "admissions", "preemptions",
+        "steps", "decode_steps", "mixed_steps", "token_rows", "queried_tokens", "reused_tokens", "recomputed_tokens", "admissions", "preemptions",
         "cancellations", "deadlines", "evicted_pages", "drafts", "drafted_tokens", "accepted_tokens")] + [
         ("accepted_at", c_uint64 * 15), ("gaps", c_uint64), ("gap_us", c_double), ("gap_bins", c_uint32 * 64),
         ("most_sequences", c_uint32), ("kv_pages_used", c_uint32)]
@@ -110,7 +110,8 @@ Request._fields_ = [
     ("on_logits", Request.ON_LOGITS), ("on_trace", Request.ON_TRACE), ("wants_values", Request.WANTS_VALUES),
     ("on_values", Request.ON_VALUES), ("context", c_void_p),
     ("scores", POINTER(Token)), ("tokens", POINTER(Token)), ("alternatives", POINTER(Alternative)), ("score_count", c_uint32),
-    ("token_count", c_uint32), ("drafted_count", c_uint32), ("accepted_count", c_uint32), ("text_bytes", c_uint64),
+    ("token_count", c_uint32), ("drafted_count", c_uint32), ("accepted_count", c_uint32),
+    ("waited_seconds", c_double), ("text_bytes", c_uint64),
     ("stop_index", c_uint32), ("finish", c_int),
     ("fault_op", c_char_p), ("fault_layer", c_uint32), ("fault_position", c_uint32), ("request_digest", c_uint8 * 16),
     ("chain", c_uint8 * 16), ("engine_state", c_uint64 * 3)]
