@@ -30,6 +30,7 @@ static const command USE[] = {
 static const command PROVE[] = {
   {"verify", "replay the requests of a receipt, and compare", cli_verify},
   {"replay", "repeat an evaluation from its manifest, and compare", cli_replay},
+  {"replay-log", "repeat the requests of a server's log, and compare", cli_replay_log},
   {"rescore", "score the saved answers of an evaluation again, without a model", cli_rescore},
   {"compare", "two evaluations of the same items: differences, intervals, flips", cli_compare},
   {"diff", "the first difference between two receipts or traces", cli_diff},

@@ -124,7 +124,7 @@ def ask(program, *words):
 
 
 def commands(program):
-    table = re.findall(r"^  (\w+) +(\S.*)$", ask(program, "help"), re.M)
+    table = re.findall(r"^  ([\w-]+) +(\S.*)$", ask(program, "help"), re.M)
     return [Command(name, what, ask(program, name, "--help")) for name, what in table if name not in ("version", "help")]
 
 

@@ -14,6 +14,7 @@ int cli_score(int argc, char **argv);
 int cli_eval(int argc, char **argv);
 int cli_import(int argc, char **argv);
 int cli_replay(int argc, char **argv);
+int cli_replay_log(int argc, char **argv);
 int cli_compare(int argc, char **argv);
 int cli_rescore(int argc, char **argv);
 int cli_serve(int argc, char **argv);

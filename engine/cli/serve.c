@@ -18,6 +18,7 @@
 #include "serve/queue.h"
 #include "text/tokenizer.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -58,8 +59,8 @@ static const char HELP[] =
   "  --tool-call-parser NAME  return calls of a request's tools as tool_calls: auto (by the chat\n"
   "                      template), none, or deepseek_v3, deepseek_v31, deepseek_v32, glm45, hermes,\n"
   "                      kimi_k2, llama3_json (auto)\n"
-  "  --api-key KEY       require \"Authorization: Bearer KEY\", except for /health and /version; better\n"
-  "                      in the environment, as VERBATIM_API_KEY\n"
+  "  --api-key KEY       require \"Authorization: Bearer KEY\", except for /health, /ping and /version;\n"
+  "                      better in the environment, as VERBATIM_API_KEY\n"
   "  --allowed-host NAME allow requests that name this host (header Host), on any port; * for all;\n"
   "                      may be repeated. A server on a loopback address knows localhost, 127.0.0.1,\n"
   "                      [::1] and HOST, and refuses other names; any other server allows all until\n"
@@ -76,11 +77,13 @@ static const char HELP[] =
   "  --drain-timeout S   seconds that requests have to finish after SIGTERM or SIGINT; a second signal\n"
   "                      ends them at once (30)\n"
   "  --access-log FILE   a line of JSON per reply; - is stdout\n"
+  "  --request-log FILE  a line of JSON per request for tokens, with its body and the digests of its\n"
+  "                      results, for `verbatim replay-log`; the file can be read by its owner only\n"
   "  --ready-file FILE   write the URL here once the server answers\n\n"
   "The receipt has every request that the engine accepted, in the order in which they finished.\n\n";
 
 typedef struct serve_options {
-  const char *host, *name, *api_key, *access_log, *ready_file, *chat_template, *thoughts, *calls;
+  const char *host, *name, *api_key, *access_log, *request_log, *ready_file, *chat_template, *thoughts, *calls;
   const char **words; /* from argv: plan and model folder */
   uint32_t port, waiting_max, connections_max, client_seconds, drain_seconds;
   uint64_t body_bytes_max, request_bytes_max;
@@ -94,7 +97,7 @@ typedef struct server {
   tokenizer *tokenizer;
   chat *chat;
   serve_reading reading;
-  FILE *access_log;
+  FILE *access_log, *request_log;
   serve_journal journal;
   serve_metrics metrics;
   serve_queue *queue;
@@ -157,6 +160,7 @@ static status parse_arguments(server *self, int argc, char **argv) {
     {"--max-waiting", cli_options_u32, &o->waiting_max}, {"--request-memory-bytes", cli_options_u64, &o->request_bytes_max},
     {"--max-connections", cli_options_u32, &o->connections_max}, {"--client-timeout", cli_options_u32, &o->client_seconds},
     {"--drain-timeout", cli_options_u32, &o->drain_seconds}, {"--access-log", cli_options_text, &o->access_log},
+    {"--request-log", cli_options_text, &o->request_log},
     {"--ready-file", cli_options_text, &o->ready_file}, {"--allowed-host", take_host, &o->hosts},
     {"--allowed-origin", take_origin, &o->origins},
     {"--chat-template", cli_options_text, &o->chat_template}, {"--reasoning-parser", cli_options_text, &o->thoughts},
@@ -229,6 +233,15 @@ static status open_access_log(server *self) {
   if (!path) return OK;
   self->access_log = strcmp(path, "-") == 0 ? stdout : fopen(path, "ab");
   return self->access_log ? OK : FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+/* Bodies hold what users wrote. */
+static status open_request_log(server *self) {
+  const char *path = self->options.request_log;
+  if (!path) return OK;
+  int descriptor = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+  self->request_log = descriptor < 0 ? NULL : fdopen(descriptor, "ab");
+  return self->request_log ? OK : FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
 }
 
 static uint32_t places(const server *self) {
@@ -339,11 +352,13 @@ static status start(server *self) {
   const serve_options *o = &self->options;
   const char *log = o->access_log && strcmp(o->access_log, "-") != 0 ? o->access_log : NULL;
   const cli_files_row files[] = {CLI_ENGINE_FILES(&self->engine), CLI_CONFIG_FILES(&self->config),
-                                 {CLI_FILES_WRITTEN, log, "the access log"}, {CLI_FILES_WRITTEN, o->ready_file, "the ready file"},
+                                 {CLI_FILES_WRITTEN, log, "the access log"}, {CLI_FILES_WRITTEN, o->request_log, "the request log"},
+                                 {CLI_FILES_WRITTEN, o->ready_file, "the ready file"},
                                  {CLI_FILES_READ, o->chat_template, "the chat template"}};
   TRY(cli_files_check(files, ARRAY_LEN(files)));
   TRY(cli_config_plan(&self->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
   TRY(open_access_log(self));
+  TRY(open_request_log(self));
   TRY(tokenizer_open(&self->tokenizer, self->engine.model_dir));
   TRY(tell_differences(self));
   TRY(chat_open(&self->chat, self->engine.model_dir, self->options.chat_template));
@@ -353,6 +368,7 @@ static status start(server *self) {
   TRY(cli_engine_begin(&self->engine, self->tokenizer));
   serve_journal_set(&self->journal, SERVE_JOURNAL_RECEIPT, self->engine.receipt.file, self->engine.receipt_path);
   serve_journal_set(&self->journal, SERVE_JOURNAL_LOG, self->access_log, self->options.access_log);
+  serve_journal_set(&self->journal, SERVE_JOURNAL_REQUESTS, self->request_log, self->options.request_log);
   TRY(open_queue(self));
   TRY(open_http(self));
   return tell_ready(self);
@@ -406,6 +422,7 @@ int cli_serve(int argc, char **argv) {
   serve_metrics_close(&self.metrics);
   serve_journal_close(&self.journal);
   if (self.access_log && self.access_log != stdout) fclose(self.access_log);
+  if (self.request_log) fclose(self.request_log);
   if (self.signals >= 0) close(self.signals);
   free(self.options.words);
   cli_config_close(&self.config);

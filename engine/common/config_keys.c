@@ -72,6 +72,7 @@ const cli_config_key cli_config_keys[] = {
   {"drain-timeout", SERVE, 0, NULL},
   {"receipt", SERVE, 0, NULL},
   {"access-log", SERVE, 0, NULL},
+  {"request-log", SERVE, 0, NULL},
   {"ready-file", SERVE, 0, NULL},
   /* Evaluation. */
   {"tasks", EVAL, CLI_CONFIG_IS_LIST, NULL},

@@ -7,6 +7,7 @@
 #include "serve/connections.h"
 #include "serve/info.h"
 #include "serve/reply.h"
+#include "serve/request_log.h"
 #include "serve/work.h"
 #include <inttypes.h>
 #include <pthread.h>
@@ -145,7 +146,7 @@ static void log_reply(const exchange *x, bool whole) {
   serve_journal *to = x->server->config.journal;
   serve_text line = {0};
   struct timespec now;
-  if (!serve_journal_has_log(to)) return;
+  if (!serve_journal_has(to, SERVE_JOURNAL_LOG)) return;
   clock_gettime(CLOCK_REALTIME, &now);
   strbuf_addf(&line, "{\"time\":%.6f,\"id\":\"%s\",\"method\":", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec, x->id);
   serve_text_string(&line, x->method, strlen(x->method));
@@ -155,7 +156,30 @@ static void log_reply(const exchange *x, bool whole) {
                  x->http_status, clock_seconds() - x->began, x->arrived_bytes, x->reply_bytes, whole ? "true" : "false");
   if (x->state >= QUEUED && x->request && !x->is_in_queue) put_tokens(x->request, &line);
   strbuf_addf(&line, "}\n");
-  if (!line.failed) serve_journal_log(to, line.bytes, line.count);
+  if (!line.failed) serve_journal_log(to, SERVE_JOURNAL_LOG, line.bytes, line.count);
+  strbuf_close(&line);
+}
+
+/* Requests for tokens whose bodies arrived: they can be asked again. */
+static bool is_recorded(const exchange *x) {
+  bool asks = x->route && (x->route->endpoint == SERVE_COMPLETIONS || x->route->endpoint == SERVE_CHAT_COMPLETIONS);
+  return asks && x->body && serve_journal_has(x->server->config.journal, SERVE_JOURNAL_REQUESTS);
+}
+
+static void log_request(const exchange *x) {
+  serve_journal *to = x->server->config.journal;
+  serve_text line = {0};
+  struct timespec now;
+  if (!is_recorded(x) || !x->http_status) return;
+  clock_gettime(CLOCK_REALTIME, &now);
+  bool has_results = x->state >= QUEUED && x->request && !x->is_in_queue;
+  for (uint32_t i = 0; has_results && i < x->request->choice_count; i++)
+    has_results = x->request->choices[i].engine_request.finish != VERBATIM_RUNNING; /* else the engine has refused it */
+  const serve_request_log_entry entry = {
+    .time = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec, .id = x->id, .path = x->route->path, .http_status = x->http_status,
+    .model = &x->server->config.model, .body = x->body, .body_bytes = x->body_bytes, .request = has_results ? x->request : NULL};
+  serve_request_log_write(&entry, &line);
+  if (!line.failed) serve_journal_log(to, SERVE_JOURNAL_REQUESTS, line.bytes, line.count);
   strbuf_close(&line);
 }
 
@@ -170,6 +194,7 @@ static void on_end(void *argument, bool whole) {
   }
   if (x->http_status) serve_metrics_reply(self->config.metrics, x->http_status);
   log_reply(x, whole);
+  log_request(x);
   release(x);
 }
 
@@ -384,7 +409,7 @@ static void enqueue(exchange *x) {
 
 static void after_work(exchange *x) {
   bool was_judged = x->state == JUDGING;
-  if (was_judged) drop_body(x);
+  if (was_judged && !is_recorded(x)) drop_body(x); /* a recorded one counts as memory until its line is written */
   if (!x->connection) {
     x->state = REPLIED;
   } else if (was_judged && x->request && serve_connections_is_gone(x->connection)) {

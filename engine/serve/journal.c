@@ -19,11 +19,11 @@ void serve_journal_set(serve_journal *self, enum serve_journal_file which, FILE 
 
 /* The caller holds the mutex. */
 static void note(serve_journal *self, enum serve_journal_file which, bool is_written) {
+  static const char *const until[] = {"requests end with an error", "replies are not logged", "requests are not logged"};
   const char *path = self->files[which].path;
   uint64_t lost = self->files[which].lost;
   if (!is_written && lost == 0)
-    fprintf(stderr, "verbatim: %s; until it can be, %s, and /health is 503\n", fail_text(),
-            which == SERVE_JOURNAL_RECEIPT ? "requests end with an error" : "replies are not logged");
+    fprintf(stderr, "verbatim: %s; until it can be, %s, and /health is 503\n", fail_text(), until[which]);
   if (is_written && lost)
     fprintf(stderr, "verbatim: %s: can be written again; %" PRIu64 " lines are missing%s\n", path, lost,
             which == SERVE_JOURNAL_RECEIPT ? ", whose requests ended with an error" : "");
@@ -37,15 +37,15 @@ void serve_journal_end(serve_journal *self, enum serve_journal_file which, statu
   pthread_mutex_unlock(&self->mutex);
 }
 
-bool serve_journal_has_log(const serve_journal *self) { return self->files[SERVE_JOURNAL_LOG].file != NULL; }
+bool serve_journal_has(const serve_journal *self, enum serve_journal_file which) { return self->files[which].file != NULL; }
 
-void serve_journal_log(serve_journal *self, const char *line, size_t bytes) {
-  FILE *file = self->files[SERVE_JOURNAL_LOG].file;
+void serve_journal_log(serve_journal *self, enum serve_journal_file which, const char *line, size_t bytes) {
+  FILE *file = self->files[which].file;
   if (!file) return;
   fail_clear();
   serve_journal_begin(self);
-  status result = whole_file_append(fileno(file), self->files[SERVE_JOURNAL_LOG].path, line, bytes);
-  serve_journal_end(self, SERVE_JOURNAL_LOG, result);
+  status result = whole_file_append(fileno(file), self->files[which].path, line, bytes);
+  serve_journal_end(self, which, result);
   fail_clear();
 }
 

@@ -1,4 +1,4 @@
-/* serve/journal.h - what the server writes as it runs, the receipt and the access log: whether their lines can be written.
+/* serve/journal.h - what the server writes as it runs, the receipt and its logs: whether their lines can be written.
  *
  * The first line that cannot be written is told on stderr, and so is the first one that can be again. Meanwhile the server counts as
  * unhealthy. The receipt's lines are written by the caller, between serve_journal_begin and serve_journal_end. Every function may be called
@@ -10,7 +10,12 @@
 #include <stdio.h>
 #include "base/base.h"
 
-enum serve_journal_file { SERVE_JOURNAL_RECEIPT, SERVE_JOURNAL_LOG, SERVE_JOURNAL_FILES };
+enum serve_journal_file {
+  SERVE_JOURNAL_RECEIPT,
+  SERVE_JOURNAL_LOG,      /* the access log */
+  SERVE_JOURNAL_REQUESTS, /* the request log, see serve/request_log.h */
+  SERVE_JOURNAL_FILES
+};
 
 typedef struct serve_journal {
   pthread_mutex_t mutex; /* protects all members below, and the position in the files */
@@ -31,9 +36,9 @@ void serve_journal_set(serve_journal *self, enum serve_journal_file which, FILE 
 void serve_journal_begin(serve_journal *self);
 void serve_journal_end(serve_journal *self, enum serve_journal_file which, status result);
 
-/* Appends a line to the access log, if there is one. */
-bool serve_journal_has_log(const serve_journal *self);
-void serve_journal_log(serve_journal *self, const char *line, size_t bytes);
+/* Appends a line to one of the logs, if there is such a file. */
+bool serve_journal_has(const serve_journal *self, enum serve_journal_file which);
+void serve_journal_log(serve_journal *self, enum serve_journal_file which, const char *line, size_t bytes);
 
 /* Tries whether files that lost lines have room again; called now and then. */
 void serve_journal_try(serve_journal *self);

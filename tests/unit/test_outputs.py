@@ -5,6 +5,7 @@ Table: COMMANDS has every command and every option that names a file. Walk: for 
 name, through a link and as a hard link, the command is refused and every byte is still there. Control: the commands of the table run when
 their files are apart. Pipes: SIGTERM and SIGINT while an output is opened. Run after ninja: test_outputs.py [--builddir DIR]
 """
+import json
 import os
 import re
 import shutil
@@ -24,11 +25,12 @@ NAMES = r"^  (?:-\w, )?(--[a-z-]+) (?:FILE|DIR|PROFILE|PLAN|MODEL_DIR)\b"  # in 
 WAIT_SECONDS = 20
 # name: words, options that name outputs, inputs (files), options that name inputs or folders
 ENGINE_OUTPUTS = ["--receipt", "--stats"]
+LOGGED = {"id": "a", "path": "/v1/completions", "status": 400, "model": "M", "numerics_id": 32 * "0", "body": "{}"}
 COMMANDS = {
     "plan": ("M --config deploy.yaml --profile profile", ["--output"], ["deploy.yaml", "profile", *MODEL_FILES], ["--config", "--profile"]),
     "run": ("plan M --jsonl items --max-tokens 1 " + CPU, [*ENGINE_OUTPUTS, "--logits", "--trace"], ["plan", "items", *MODEL_FILES],
             ["--jsonl", "--cache-dir"]),
-    "serve": ("--config deploy.yaml --port 0 " + CPU, [*ENGINE_OUTPUTS, "--access-log", "--ready-file"],
+    "serve": ("--config deploy.yaml --port 0 " + CPU, [*ENGINE_OUTPUTS, "--access-log", "--request-log", "--ready-file"],
               ["plan", "deploy.yaml", "profile", *MODEL_FILES], ["--config", "--cache-dir", "--chat-template"]),
     "score": ("--config deploy.yaml --jsonl scored " + CPU, [*ENGINE_OUTPUTS, "--summary", "--trace"],
               ["plan", "deploy.yaml", "profile", "scored", *MODEL_FILES], ["--config", "--jsonl", "--cache-dir"]),
@@ -45,6 +47,7 @@ COMMANDS = {
     "rescore": ("old/manifest.json", [], ["old/manifest.json"], ["--task", "--tasks", "--output"]),
     "import": ("harness.yaml --data task.jsonl --output imported", [], ["harness.yaml", "task.jsonl"],
                ["--data", "--fewshot", "--task", "--output"]),
+    "replay-log": ("requests plan M " + CPU, ENGINE_OUTPUTS, ["requests", "plan", *MODEL_FILES], ["--cache-dir", "--chat-template"]),
     "compare": ("old/manifest.json old/manifest.json", [], [], []),
     "diff": ("receipt receipt", [], [], []), "audit": ("trace plan M", [], [], []), "digest": ("plan M", [], [], []),
     "show": ("plan", [], [], []), "doctor": ("plan M", [], [], ["--config", "--cache-dir"]),
@@ -64,7 +67,8 @@ def prepare(folder):
     profiles = os.path.join(ROOT, "planner/profiles")
     shutil.copy(os.path.join(profiles, sorted(os.listdir(profiles))[0]), folder + "/profile")
     texts = {"deploy.yaml": "model: M\nplan: plan\nprofile: profile\nmax-num-seqs: 2\nmax-model-len: 128\n",
-             "items": '{"prompt_ids":[1,2]}\n', "scored": '{"ids":[1,2]}\n', "task.jsonl": '{"text":"add: 1+2=","answer":"3"}\n',
+             "items": '{"prompt_ids":[1,2]}\n', "requests": json.dumps(LOGGED) + "\n",
+             "scored": '{"ids":[1,2]}\n', "task.jsonl": '{"text":"add: 1+2=","answer":"3"}\n',
              "task.yaml": "name: add\nkind: generate\nitems: task.jsonl\nprompt: '{{text}}'\nanswer: '{{answer}}'\n"
                           "generation: {max_tokens: 2}\n",
              "harness.yaml": "task: t\ndataset_path: x\ntest_split: test\ndoc_to_text: text\ndoc_to_target: answer\n"}
@@ -111,7 +115,7 @@ class Outputs(unittest.TestCase):
         self.assertEqual(sorted(name for name, data in contents(self.folder).items() if self.before.get(name) != data), [])
 
     def test_table_has_every_command_and_file(self):
-        listed = re.findall(r"^  ([a-z]+) {2,}", program(["help"], ROOT).stdout, flags=re.M)
+        listed = re.findall(r"^  ([a-z-]+) +(?=[a-z])", program(["help"], ROOT).stdout, flags=re.M)
         self.assertEqual(sorted(COMMANDS), sorted(set(listed) - {"version", "help"}))
         for name, (_, outputs, _, others) in COMMANDS.items():
             text = program([name, "--help"], ROOT).stdout

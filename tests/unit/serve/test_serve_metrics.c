@@ -52,7 +52,8 @@ static void counts_are_what_was_counted(void **state) {
     "verbatim_requests_finished_total{finish=\"stop_text\"} 1", "verbatim_http_replies_total{code=\"200\"} 1",
     "verbatim_http_replies_total{code=\"429\"} 2", "verbatim_http_replies_total{code=\"599\"} 1", "verbatim_steps_total 77",
     "verbatim_preemptions_total 4", "vllm:num_preemptions_total{model_name=\"m\"} 4",
-    "vllm:prefix_cache_queries_total{model_name=\"m\"} 9", "vllm:prefix_cache_hits_total{model_name=\"m\"} 0", "vllm:kv_cache_usage_perc{model_name=\"m\"} 0.25", "process_start_time_seconds 12.500",
+    "vllm:prefix_cache_queries_total{model_name=\"m\"} 9", "vllm:prefix_cache_hits_total{model_name=\"m\"} 0",
+    "vllm:kv_cache_usage_perc{model_name=\"m\"} 0.25", "process_start_time_seconds 12.500",
     "verbatim_build_info{version=\"" VERBATIM_VERSION "\",numerics_id=\"aa\",plan_digest=\"bb\",device=\"CPU\",model_name=\"m\"} 1"};
   for (size_t i = 0; i < ARRAY_LEN(lines); i++) expect_line(text, lines[i]);
   assert_null(strstr(text, "code=\"500\""));
