@@ -46,7 +46,7 @@ static const char HELP[] =
   "  verbatim serve --config deploy.yaml\n"
   "  curl -s localhost:8000/v1/completions --json '{\"model\": \"my\", \"prompt\": \"a prompt\"}'\n\n"
   "  POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize\n"
-  "  GET  /v1/models, /v1/models/NAME, /health, /version, /metrics, /tokenizer_info\n\n"
+  "  GET  /, /v1/models, /v1/models/NAME, /health, /ping, /load, /version, /metrics, /tokenizer_info\n\n"
   CLI_CONFIG_HELP
   "                      (the keys model and plan name the model folder and the plan; a plan that is\n"
   "                      absent is made)\n"

@@ -51,7 +51,7 @@ static const char *find_origin(const serve_access *self, const char *value) {
 
 bool serve_access_judge(const serve_access *self, const serve_head *head, const char **origin, serve_fault *fault) {
   *origin = NULL;
-  if (strcmp(head->url, "/health") == 0) return true;
+  if (strcmp(head->url, "/health") == 0 || strcmp(head->url, "/ping") == 0) return true;
   if ((self->is_loopback || self->hosts.count) && head->host && !allows_host(self, head->host))
     return refuse(fault, serve_router_fault(403, "host_not_allowed", "the host %.200s is not a name of this server; hint: the server's "
                                           "--allowed-host", head->host));

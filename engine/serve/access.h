@@ -2,7 +2,8 @@
  *
  * A browser on this computer reaches a loopback server for every page it shows. A page whose name resolves to 127.0.0.1 (DNS rebinding) is
  * of one origin with the server and could read its replies, but its requests name its own host; any other page's requests, if they do more
- * than read, name its origin. Programs send no Origin. Knows neither keys nor paths, but for /health. Read next: serve/router.h. */
+ * than read, name its origin. Programs send no Origin. Knows neither keys nor paths, but for /health and
+ * its other name /ping. Read next: serve/router.h. */
 #ifndef VERBATIM_SERVE_ACCESS_H
 #define VERBATIM_SERVE_ACCESS_H
 #include "base/base.h"
@@ -24,7 +25,7 @@ typedef struct serve_access {
 } serve_access;
 
 /* True: the request may come in. *origin: the entry of the list that allows its origin, else null. A server that is not loopback looks at
- * hosts only if some are listed. /health is for everybody. False: fault is the reply. */
+ * hosts only if some are listed. /health and /ping are for everybody. False: fault is the reply. */
 bool serve_access_judge(const serve_access *self, const serve_head *head, const char **origin, serve_fault *fault);
 
 /* A browser asks whether a page may send a request (CORS). */

@@ -313,6 +313,12 @@ static void send_health(exchange *x) {
   send_empty(x, good ? 200 : 503);
 }
 
+/* Requests of the engine that run or wait. */
+static void put_load(exchange *x) {
+  serve_metrics *m = x->server->config.metrics;
+  strbuf_addf(&x->out, "{\"server_load\":%.0f}", serve_metrics_get(m, SERVE_GAUGE_RUNNING) + serve_metrics_get(m, SERVE_GAUGE_WAITING));
+}
+
 /* Has nothing to read; some clients send an empty object with every POST. */
 static void reset_cache(exchange *x) {
   if (x->body_bytes && (x->body_bytes != 2 || memcmp(x->body, "{}", 2) != 0)) {
@@ -520,6 +526,8 @@ static void on_request(void *argument) {
     case SERVE_MODELS: serve_info_models(&model, &x->out); break;
     case SERVE_MODEL: (void)serve_info_model(&model, x->path + strlen(x->route->path), &x->out, &x->fault); break;
     case SERVE_VERSION: serve_info_version(&model, &x->out); break;
+    case SERVE_ROOT: serve_info_root(&model, &x->out); break;
+    case SERVE_LOAD: put_load(x); break;
   }
   send_out(x);
 }

@@ -1,5 +1,6 @@
 /* serve/info.c - see serve/info.h. One function per endpoint. */
 #include "serve/info.h"
+#include "serve/router.h"
 #include "base/json_text.h"
 #include "base/input_file.h"
 #include "base/special_file.h"
@@ -53,6 +54,19 @@ void serve_info_version(const serve_model *m, serve_text *out) {
   strbuf_addf(out, ",\"device\":");
   serve_text_string(out, m->info->device, strlen(m->info->device));
   strbuf_addf(out, "}");
+}
+
+/* What a browser or a new user sees first. */
+void serve_info_root(const serve_model *m, serve_text *out) {
+  const serve_route *route;
+  strbuf_addf(out, "{\"name\":\"verbatim\",\"version\":\"%s\",\"model\":", VERBATIM_VERSION);
+  serve_text_string(out, m->name, strlen(m->name));
+  strbuf_addf(out, ",\"numerics_id\":");
+  serve_text_digest(out, m->info->numerics_id);
+  strbuf_addf(out, ",\"max_model_len\":%u,\"endpoints\":[", m->info->max_len);
+  for (uint32_t i = 0; (route = serve_router_at(i)) != NULL; i++)
+    strbuf_addf(out, "%s\"%s %s%s\"", i ? "," : "", route->is_post ? "POST" : "GET", route->path, route->is_prefix ? "NAME" : "");
+  strbuf_adds(out, "]}");
 }
 
 /* === Tokenizer ============================================================================================================== */

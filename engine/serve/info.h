@@ -1,4 +1,4 @@
-/* serve/info.h - the bodies of the endpoints that generate no tokens: models, version, tokenize, detokenize, tokenizer_info.
+/* serve/info.h - the bodies of the endpoints that generate no tokens: what this is, models, version, tokenize, detokenize, tokenizer_info.
  *
  * Pure functions of the model; SERVING.md is normative. Endpoints with a body check it as serve_request_parse does. Must not know the
  * engine. Read next: serve/request.h, serve/text.h. */
@@ -9,6 +9,7 @@
 
 void serve_info_models(const serve_model *m, serve_text *out);                                          /* GET /v1/models      */
 bool serve_info_model(const serve_model *m, const char *name, serve_text *out, serve_fault *fault);     /* GET /v1/models/NAME */
+void serve_info_root(const serve_model *m, serve_text *out);                                            /* GET /               */
 void serve_info_version(const serve_model *m, serve_text *out);                                         /* GET /version        */
 
 /* POST /tokenize and /detokenize. False: the fault is the reply, and out is unchanged. */

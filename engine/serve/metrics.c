@@ -61,6 +61,13 @@ void serve_metrics_set(serve_metrics *self, enum serve_gauge which, double value
   pthread_mutex_unlock(&self->mutex);
 }
 
+double serve_metrics_get(serve_metrics *self, enum serve_gauge which) {
+  pthread_mutex_lock(&self->mutex);
+  double value = self->gauges[which];
+  pthread_mutex_unlock(&self->mutex);
+  return value;
+}
+
 static void put_in(serve_metrics *self, serve_histogram *h, const double *bounds, double value) {
   uint32_t at = 0;
   while (at < SERVE_METRICS_BUCKETS && value > bounds[at]) at++;

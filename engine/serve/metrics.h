@@ -61,6 +61,7 @@ void serve_metrics_close(serve_metrics *self);
 
 void serve_metrics_add(serve_metrics *self, enum serve_count which, uint64_t by);
 void serve_metrics_set(serve_metrics *self, enum serve_gauge which, double value);
+double serve_metrics_get(serve_metrics *self, enum serve_gauge which);
 void serve_metrics_measure(serve_metrics *self, enum serve_time which, double seconds);
 void serve_metrics_size(serve_metrics *self, enum serve_size which, uint32_t tokens);
 void serve_metrics_finish(serve_metrics *self, enum verbatim_finish finish); /* of an engine request */

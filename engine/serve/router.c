@@ -15,7 +15,10 @@ static const serve_route ROUTES[] = {
   {.path = "/reset_prefix_cache", .endpoint = SERVE_RESET_CACHE, .is_post = true},
   {.path = "/v1/models", .endpoint = SERVE_MODELS},
   {.path = "/v1/models/", .endpoint = SERVE_MODEL, .is_prefix = true},
+  {.path = "/", .endpoint = SERVE_ROOT},
   {.path = "/health", .endpoint = SERVE_HEALTH, .is_open = true},
+  {.path = "/ping", .endpoint = SERVE_HEALTH, .is_open = true}, /* as some platforms name it */
+  {.path = "/load", .endpoint = SERVE_LOAD},
   {.path = "/version", .endpoint = SERVE_VERSION, .is_open = true},
   {.path = "/metrics", .endpoint = SERVE_METRICS},
   {.path = "/tokenizer_info", .endpoint = SERVE_TOKENIZER_INFO},
@@ -52,6 +55,8 @@ serve_fault serve_router_fault(unsigned http_status, const char *code, const cha
                                                                      : "invalid_request_error");
   return fault;
 }
+
+const serve_route *serve_router_at(uint32_t index) { return index < ARRAY_LEN(ROUTES) ? &ROUTES[index] : NULL; }
 
 const char *serve_router_allow(const serve_route *route) { return route->is_post ? "POST" : "GET, HEAD"; }
 

@@ -12,7 +12,7 @@
 
 enum serve_endpoint {
   SERVE_COMPLETIONS, SERVE_CHAT_COMPLETIONS, SERVE_TOKENIZE, SERVE_DETOKENIZE, SERVE_RESET_CACHE,
-  SERVE_MODELS, SERVE_MODEL, SERVE_HEALTH, SERVE_VERSION, SERVE_METRICS, SERVE_TOKENIZER_INFO
+  SERVE_MODELS, SERVE_MODEL, SERVE_HEALTH, SERVE_VERSION, SERVE_METRICS, SERVE_TOKENIZER_INFO, SERVE_ROOT, SERVE_LOAD
 };
 
 typedef struct serve_route {
@@ -43,6 +43,9 @@ bool serve_router_judge(const serve_router *self, const serve_head *head, const 
 
 /* The head states the length of the body unambiguously. Otherwise nothing after the head may be read. */
 bool serve_router_is_framed(const serve_head *head);
+
+/* The routes in order; NULL after the last one. */
+const serve_route *serve_router_at(uint32_t index);
 
 /* The value of the header Allow. */
 const char *serve_router_allow(const serve_route *route);

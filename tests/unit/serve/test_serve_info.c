@@ -53,6 +53,16 @@ static void models(void **state) {
   assert_int_equal(fault.http_status, 404);
   assert_string_equal(fault.code, "model_not_found");
   out.count = 0;
+  serve_info_root(&fixture.model, &out);
+  json_t *root = json_loads(text_of(&out), 0, NULL);
+  assert_string_equal(json_string_value(serve_fixture_at(root, "name")), "verbatim");
+  assert_string_equal(json_string_value(serve_fixture_at(root, "version")), VERBATIM_VERSION);
+  assert_string_equal(json_string_value(serve_fixture_at(root, "model")), fixture.model.name);
+  assert_string_equal(json_string_value(serve_fixture_at(root, "numerics_id")), "01000000000000000000000000000000");
+  const json_t *endpoints = serve_fixture_at(root, "endpoints");
+  assert_true(json_array_size(endpoints) > 10);
+  assert_string_equal(json_string_value(json_array_get(endpoints, 0)), "POST /v1/completions");
+  json_decref(root);
   serve_info_version(&fixture.model, &out);
   json_t *version = json_loads(text_of(&out), 0, NULL);
   assert_string_equal(json_string_value(serve_fixture_at(version, "version")), VERBATIM_VERSION);

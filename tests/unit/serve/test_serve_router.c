@@ -35,7 +35,8 @@ static void every_path_has_its_methods(void **state) {
     {"/tokenize", SERVE_TOKENIZE, true}, {"/reset_prefix_cache", SERVE_RESET_CACHE, true},
     {"/detokenize", SERVE_DETOKENIZE, true}, {"/v1/models", SERVE_MODELS, false}, {"/v1/models/a/b", SERVE_MODEL, false},
     {"/health", SERVE_HEALTH, false}, {"/version", SERVE_VERSION, false}, {"/metrics", SERVE_METRICS, false},
-    {"/tokenizer_info", SERVE_TOKENIZER_INFO, false}};
+    {"/tokenizer_info", SERVE_TOKENIZER_INFO, false}, {"/", SERVE_ROOT, false}, {"/ping", SERVE_HEALTH, false},
+    {"/load", SERVE_LOAD, false}};
   static const char *const methods[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "get", "GETS", ""};
   for (size_t i = 0; i < ARRAY_LEN(all); i++)
     for (size_t k = 0; k < ARRAY_LEN(methods); k++) {
@@ -54,7 +55,7 @@ static void every_path_has_its_methods(void **state) {
 
 static void paths_are_exact(void **state) {
   (void)state;
-  static const char *const none[] = {"", "/", "*", "/v1", "/v1/", "/health/", "//health", "/Health", "/health%00x",
+  static const char *const none[] = {"", "*", "/v1", "/v1/", "/health/", "//health", "/Health", "/health%00x",
                                      "/v1/../health", "/healthy", "/v1/models/", "/v1/chat/", "/v1/chat", "http://x/health", "/version\n",
                                      "/v1/model"};
   for (size_t i = 0; i < ARRAY_LEN(none); i++) expect_out(&OPEN, head_of("GET", none[i]), 404, "not_found");
