@@ -24,7 +24,7 @@ static const command USE[] = {
   {"serve", "serve OpenAI's HTTP API", cli_serve},
   {"score", "log-probabilities of given continuations and texts", cli_score},
   {"eval", "run the items of task files: scores, intervals, flip risk, a manifest", cli_eval},
-  {"import", "tasks of lm-evaluation-harness to task files and items of `eval`", cli_import},
+  {"import", "tasks and logs of lm-evaluation-harness and inspect-ai to those of `eval`", cli_import},
 };
 
 static const command PROVE[] = {

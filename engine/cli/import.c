@@ -8,6 +8,7 @@
 #include "base/whole_file.h"
 #include "common/options.h"
 #include "common/output.h"
+#include "eval/import/inspect.h"
 #include "eval/import/prompts.h"
 #include "eval/import/samples.h"
 #include <errno.h>
@@ -20,10 +21,11 @@
 #define PATH_BYTES 4096u
 
 static const char HELP[] =
-  "usage: verbatim import TASK.yaml | SAMPLES.jsonl --output DIR [options]\n\n"
-  "Turns a task of lm-evaluation-harness, or its log of samples (--log_samples), into a task file and a\n"
-  "JSONL file of items for `verbatim eval`. The prompts are those that the harness sends, byte for byte.\n"
-  "What cannot be carried over exactly is refused by name. EVALUATION.md says what can.\n\n"
+  "usage: verbatim import TASK.yaml | SAMPLES.jsonl | LOG.json --output DIR [options]\n\n"
+  "Turns a task of lm-evaluation-harness, its log of samples (--log_samples), or a log of inspect-ai\n"
+  "into a task file and a JSONL file of items for `verbatim eval`. The prompts are those that the other\n"
+  "program sends, byte for byte. What cannot be carried over exactly is refused by name. EVALUATION.md\n"
+  "says what can.\n\n"
   "Examples:\n"
   "  verbatim import gsm8k.yaml --data test.jsonl --fewshot train.jsonl --output tasks\n"
   "  verbatim import samples_hellaswag_2026-01-31T10-00-00.000000.jsonl --output tasks\n"
@@ -79,10 +81,11 @@ static status parse_arguments(import_run *self, int argc, char **argv, const cha
     return FAIL(ERR_USAGE, "--output-format: expected text or json, found \"%s\"", self->format);
   if (!self->folder) return FAIL(ERR_USAGE, "import: expected --output DIR; hint: verbatim import --help");
   self->path = words[0];
-  bool is_log = ends(self->path, ".jsonl");
+  bool is_log = ends(self->path, ".jsonl") || ends(self->path, ".json");
   if (is_log && (self->options.data || self->options.shots || self->options.shot_count >= 0))
     return FAIL(ERR_USAGE, "%s: a log of samples has its prompts; hint: remove --data, --fewshot and --num-fewshot", self->path);
-  if (!is_log && self->task) return FAIL(ERR_USAGE, "--task: only valid with a log of samples, a .jsonl file");
+  if (!ends(self->path, ".jsonl") && self->task)
+    return FAIL(ERR_USAGE, "--task: only valid with the harness's log of samples, a .jsonl file");
   return OK;
 }
 
@@ -169,10 +172,17 @@ static status print_text(const import_run *self) {
   return cli_output_flush();
 }
 
-static status import_steps(import_run *self) {
+static status import_one(import_run *self) {
   const eval_import_files files = {read_file, NULL};
-  status result = ends(self->path, ".jsonl") ? eval_import_samples(&files, &self->accept, self->path, self->task, &self->made)
-                                             : eval_import_prompts(&files, &self->accept, self->path, &self->options, &self->made);
+  if (ends(self->path, ".eval"))
+    return FAIL(ERR_UNSUPPORTED, "an archive of inspect-ai; hint: inspect log dump FILE.eval > LOG.json");
+  if (ends(self->path, ".jsonl")) return eval_import_samples(&files, &self->accept, self->path, self->task, &self->made);
+  if (ends(self->path, ".json")) return eval_import_inspect(&files, &self->accept, self->path, &self->made);
+  return eval_import_prompts(&files, &self->accept, self->path, &self->options, &self->made);
+}
+
+static status import_steps(import_run *self) {
+  status result = import_one(self);
   if (result != OK) fail_prefix(self->path);
   TRY(result);
   TRY(eval_import_check_accepted(&self->accept));

@@ -1,7 +1,8 @@
-/* fuzz_eval_import.c - tasks of lm-evaluation-harness and its logs of samples. An input that begins with "{" is a log; another is a task's
- * YAML, "\n====\n" and its records. An accepted one has an item a record, the same bytes when it is imported again, and task files that an
- * evaluation reads or refuses by name. */
+/* fuzz_eval_import.c - tasks of lm-evaluation-harness and its logs of samples. An input that begins with "{" is a log, with "{ " one of
+ * inspect-ai; another is a task's YAML, "\n====\n" and its records. An accepted one has an item a record, the same bytes when it is
+ * imported again, and task files that an evaluation reads or refuses by name. */
 #include "engine/base/yaml.h"
+#include "engine/eval/import/inspect.h"
 #include "engine/eval/import/prompts.h"
 #include "engine/eval/import/samples.h"
 #include "engine/eval/items.h"
@@ -34,6 +35,7 @@ static status make(input *in, bool is_log, eval_import_accept *accept, eval_impo
   const eval_import_files files = {read_part, in};
   const eval_import_options options = {.shot_count = -1, .seed = 1};
   fail_clear();
+  if (is_log && in->bytes > 1 && in->text[1] == ' ') return eval_import_inspect(&files, accept, "log.json", out);
   if (is_log) return eval_import_samples(&files, accept, "samples_t.jsonl", NULL, out);
   return eval_import_prompts(&files, accept, "main", &options, out);
 }

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Tests of `verbatim import` against lm-evaluation-harness itself: its shipped tasks and tasks of ours, over local records.
+"""Tests of `verbatim import` against lm-evaluation-harness and inspect-ai themselves: shipped tasks and tasks of ours, over local records.
 
 The harness renders each task with its own code, and the imported items must have the same prompts, continuations and right answers, byte
 for byte. Then both evaluate the shipped model on the CPU, and the scores must be equal; the harness's log of that run is imported, too.
-Run with build/venv/bin/python, after ninja: tests/unit/test_import.py [--builddir DIR]
+A log that inspect-ai writes of a model of its own is imported likewise. Run with build/venv/bin/python, after ninja:
+tests/unit/test_import.py [--builddir DIR]
 """
 import json
 import os
@@ -20,8 +21,13 @@ os.environ.update(HF_HOME=FOLDER.name + "/hf", HF_DATASETS_OFFLINE="1", HF_HUB_O
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.dont_write_bytecode = True
 sys.path[:0] = [os.path.join(ROOT, "tools", "python"), os.path.dirname(os.path.abspath(__file__))]
+import inspect_ai  # noqa: E402
 import lm_eval  # noqa: E402
 import lm_eval.tasks  # noqa: E402
+from inspect_ai.dataset import MemoryDataset, Sample  # noqa: E402
+from inspect_ai.model import GenerateConfig, ModelOutput, ModelUsage, get_model  # noqa: E402
+from inspect_ai.scorer import choice, includes  # noqa: E402
+from inspect_ai.solver import generate, multiple_choice, system_message  # noqa: E402
 from lm_eval.loggers import EvaluationTracker  # noqa: E402
 import test_python  # noqa: E402
 import verbatim.lm_eval  # noqa: E402,F401
@@ -371,6 +377,54 @@ class Import(unittest.TestCase):
     def test_dates_are_refused_as_the_loader_changes_them(self):
         write_lines("dates.jsonl", [{"question": "2020-01-31", "answer": "a"}, {"question": "2021-01-31", "answer": "b"}])
         self.assertIn("dates", self.refused("", data="dates.jsonl"))
+
+
+class Inspect(unittest.TestCase):
+    """Logs of inspect-ai: its own model gives fixed answers."""
+
+    def log(self, name, samples, solver, scorer, answers, **config):
+        def answer(messages, *_):
+            text = next(value for part, value in answers.items() if part in messages[-1].text)
+            made = ModelOutput.from_content("mockllm/model", text)
+            made.usage = ModelUsage(input_tokens=1, output_tokens=1)
+            return made
+        task = inspect_ai.Task(dataset=MemoryDataset(samples), solver=solver, scorer=scorer, name=name, config=GenerateConfig(**config))
+        done = inspect_ai.eval(task, model=get_model("mockllm/model", custom_outputs=answer), log_dir=FOLDER.name + "/" + name,
+                               log_format="json", display="none", epochs=2)[0]
+        self.assertEqual(done.status, "success", done.error)
+        return done, os.path.join(FOLDER.name, name, os.path.basename(done.location))
+
+    def test_a_log_is_imported(self):
+        samples = [Sample(input="caf\u00e9 \"one\"\n" + "long " * 100, choices=["x", "y", "z"], target="B", id="first"),
+                   Sample(input="two {{x}}", choices=["x", "y"], target="A")]
+        done, log = self.log("letters", samples, [multiple_choice()], choice(), {"one": "so\nANSWER: B", "two": "ANSWER: B"}, max_tokens=7,
+                             temperature=0.0, stop_seqs=["!"])
+        made = run_import(log, "--output", "in_letters")
+        items = {item["id"]: item for item in read_lines(FOLDER.name + "/" + made["items"])}
+        sent = {sample.id: sample for sample in done.samples if sample.epoch == 1}
+        self.assertEqual(set(items), set(sent))
+        for name, item in items.items():
+            self.assertEqual((item["prompt"], item["answer"]), (sent[name].messages[0].text, sent[name].target))
+        with open(FOLDER.name + "/" + made["tasks"][0], encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn('generation: {"max_tokens": 7, "temperature": 0.0, "stop": ["!"]}', text)
+        with open(log, encoding="utf-8") as file:
+            changed = json.load(file)
+        changed["samples"][0]["scores"]["choice"]["value"] = "I" if changed["samples"][0]["scores"]["choice"]["value"] == "C" else "C"
+        with open(FOLDER.name + "/changed.json", "w", encoding="utf-8") as file:
+            json.dump(changed, file)
+        self.assertIn("sample 1: scores", run_import("changed.json", "--output", "changed", code=5))
+
+    def test_what_is_no_question_and_answer_is_refused(self):
+        _, log = self.log("brief", [Sample(input="one", target="1")], [system_message("be brief"), generate()], includes(), {"one": "a 1"},
+                          max_tokens=3, temperature=0.0)
+        self.assertIn("messages", run_import(log, "--output", "brief_in", code=5))
+        _, log = self.log("open", [Sample(input="one", target="1")], [generate()], includes(), {"one": "a 1"})
+        self.assertIn("--accept max_tokens", run_import(log, "--output", "open_in", code=5))
+        words = ["--accept", "max_tokens", "--accept", "temperature"]
+        self.assertIn("scores: the scorer includes", run_import(log, "--output", "open_in", *words, code=5))
+        self.assertEqual(run_import(log, "--output", "open_in", *words, "--accept", "scores")["count"], 1)
+        self.assertIn("inspect log dump", run_import("x.eval", "--output", "x", code=5))
 
 
 if __name__ == "__main__":
