@@ -9,6 +9,7 @@
 #include "common/lines.h"
 #include "common/options.h"
 #include "common/output.h"
+#include "common/plan_cache.h"
 #include "common/sampling.h"
 #include "common/trace.h"
 #include "jsonl/items.h"
@@ -29,10 +30,12 @@
 #define NAME_ROOM (JSON_LINE_ID_BYTES_MAX + 16u) /* an id and a number */
 
 static const char HELP[] =
-  "usage: verbatim run PLAN MODEL_DIR [PROMPT...] [options]\n\n"
+  "usage: verbatim run [PLAN] MODEL_DIR [PROMPT...] [options]\n\n"
   "Generates text. Prompts come from the arguments, from --jsonl, or else from stdin, one per line (\"-\"\n"
   "also means stdin).\n\n"
+  CLI_PLAN_CACHE_HELP
   "Examples:\n"
+  "  verbatim run MODEL_DIR \"a prompt\"\n"
   "  verbatim run my.plan MODEL_DIR \"a prompt\" --stream\n"
   "  verbatim run my.plan MODEL_DIR --jsonl prompts.jsonl --output jsonl --receipt my.receipt\n"
   "  verbatim run my.plan MODEL_DIR \"a prompt\" --temperature 0.8 --top-p 0.95 --seed 7 --n 4\n\n"
@@ -104,11 +107,12 @@ static status parse_arguments(run *self, int argc, char **argv) {
   cli_trace_options(&self->trace, table, ARRAY_LEN(table));
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, o->words, &count));
-  if (count < 2) return FAIL(ERR_USAGE, "run: expected PLAN MODEL_DIR, found %u words; hint: verbatim run --help", count);
-  self->engine.plan_path = o->words[0];
-  self->engine.model_dir = o->words[1];
-  o->prompts = o->words + 2;
-  o->prompt_count = count - 2;
+  uint32_t first = 0;
+  TRY(cli_files_engine(o->words, &self->engine.plan_path, &self->engine.model_dir, &first));
+  if (!self->engine.model_dir)
+    return FAIL(ERR_USAGE, "run: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim run --help", count, count == 1 ? "" : "s");
+  o->prompts = o->words + first;
+  o->prompt_count = count - first;
   if (strcmp(o->output, "text") != 0 && strcmp(o->output, "jsonl") != 0)
     return FAIL(ERR_USAGE, "--output: expected text or jsonl, found \"%s\"", o->output);
   if (o->stream && strcmp(o->output, "text") != 0) return FAIL(ERR_USAGE, "--stream: expected --output text, found %s", o->output);
@@ -375,6 +379,7 @@ static status run_steps(run *self) {
                                  {CLI_FILES_WRITTEN, self->options.logits_path, "the logits"},
                                  {CLI_FILES_WRITTEN, self->trace.path, "the trace"}};
   TRY(cli_files_check(files, ARRAY_LEN(files)));
+  TRY(cli_plan_cache_ensure(&self->engine, NULL));
   TRY(cli_engine_check(&self->engine));
   TRY(read_prompts(self));
   TRY(open_tokenizer(self));
@@ -412,7 +417,7 @@ int cli_run(int argc, char **argv) {
   }
   run self = {.logits_fd = -1};
   self.options = (run_options){.output = "text"};
-  self.options.words = calloc((size_t)argc, sizeof *self.options.words);
+  self.options.words = calloc((size_t)argc + 1, sizeof *self.options.words);
   status result = self.options.words ? parse_arguments(&self, argc, argv) : FAIL(ERR_LIMIT, "no memory");
   if (result == OK) result = run_steps(&self);
   if (result != OK) {

@@ -8,6 +8,7 @@
 #include "common/engine.h"
 #include "common/files.h"
 #include "common/options.h"
+#include "common/plan_cache.h"
 #include "common/stop_ids.h"
 #include "base/clock.h"
 #include "base/digest.h"
@@ -37,10 +38,12 @@
 #define FINGERPRINT_BYTES (2 * DIGEST_TEXT_BYTES + 8)
 
 static const char HELP[] =
-  "usage: verbatim serve [PLAN MODEL_DIR] [options]\n\n"
+  "usage: verbatim serve [[PLAN] MODEL_DIR] [options]\n\n"
   "Serves OpenAI's HTTP API, with the bits that `verbatim run` gives. SERVING.md has a guide and\n"
   "defines the API.\n\n"
+  CLI_PLAN_CACHE_HELP
   "Examples:\n"
+  "  verbatim serve MODEL_DIR\n"
   "  verbatim serve my.plan MODEL_DIR --served-model-name my\n"
   "  verbatim serve --config deploy.yaml\n"
   "  curl -s localhost:8000/v1/completions --json '{\"model\": \"my\", \"prompt\": \"a prompt\"}'\n\n"
@@ -166,10 +169,10 @@ static status parse_arguments(server *self, int argc, char **argv) {
   o->api_key = getenv("VERBATIM_API_KEY");
   TRY(cli_options_parse(table, argc, argv, o->words, &count));
   TRY(cli_config_apply(&self->config, table, argc, argv));
-  cli_config_place_engine(&self->config, o->words, &self->engine.plan_path, &self->engine.model_dir);
+  TRY(cli_config_place_engine(&self->config, o->words, &self->engine.plan_path, &self->engine.model_dir));
   if (self->config.dump) return OK;
-  if (count > 2 || !self->engine.plan_path || !self->engine.model_dir)
-    return FAIL(ERR_USAGE, "serve: expected PLAN MODEL_DIR, found %u words; hint: verbatim serve --help", count);
+  if (!self->engine.model_dir)
+    return FAIL(ERR_USAGE, "serve: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim serve --help", count, count == 1 ? "" : "s");
   if (!o->name) o->name = self->engine.model_dir;
   return check_options(o);
 }
@@ -342,7 +345,7 @@ static status start(server *self) {
                                  {CLI_FILES_WRITTEN, log, "the access log"}, {CLI_FILES_WRITTEN, o->ready_file, "the ready file"},
                                  {CLI_FILES_READ, o->chat_template, "the chat template"}};
   TRY(cli_files_check(files, ARRAY_LEN(files)));
-  TRY(cli_config_plan(&self->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
+  TRY(cli_plan_cache_ensure(&self->engine, &self->config));
   TRY(open_access_log(self));
   TRY(tokenizer_open(&self->tokenizer, self->engine.model_dir));
   TRY(tell_differences(self));

@@ -56,6 +56,7 @@ typedef struct cli_engine {
   cli_output_progress loading;
   cli_stats_run done;     /* totals of the requests given to cli_engine_add */
   char cache_path[CLI_ENGINE_PATH_BYTES_MAX];
+  char made_plan[CLI_ENGINE_PATH_BYTES_MAX]; /* of common/plan_cache.h: plan_path, if the command names none */
 } cli_engine;
 
 /* Option taker for --device: sets an int of verbatim_config. */

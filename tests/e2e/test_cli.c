@@ -357,7 +357,7 @@ static void one_deployment_file(void **state) {
     {4, "renamed to \"max-model-len\"", "echo 'max_len: 1' >> d && $V score --config d --jsonl j"},
     {5, "3 devices cannot divide 2 heads", "$V plan --config d --tensor-parallel-size 3"},
     {2, "expected a model folder", "echo 'plan: x' > d && $V plan --config d"},
-    {2, "expected PLAN MODEL_DIR", "echo 'plan: x' > d && $V score --config d --jsonl j"}};
+    {2, "expected [PLAN] MODEL_DIR", "echo 'plan: x' > d && $V score --config d --jsonl j"}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     char command[2048];
     snprintf(command, sizeof command, "%s%s", start, cases[i].command);
@@ -396,7 +396,7 @@ static void wrong_words_are_explained(void **state) {
       {3, gone, "run plan $M --jsonl none"}, {3, gone, "serve --config none"}, {3, gone, "plan $M -o q --profile none.json"},
       {3, gone, "plan none.d -o q"}, {3, gone, "run plan none.d --ids 1"}, {3, gone, "run plan none.d text"},
       {3, "found a file", "plan word -o q"}, {3, "found a file", "serve plan word"}, {3, "found a file", "probe --copy word"},
-      {3, "found a folder", "run $M plan --ids 1"}, {3, "found a folder", "show $M"}, {3, "found a folder", "verify none.d plan $M"},
+      {3, "found a folder", "show $M"}, {3, "found a folder", "verify none.d plan $M"},
       {3, "found a folder", "diff r none.d"}, {3, "found a folder", "audit none.d plan $M"}, {2, "found a folder", "replay none.d"},
       {3, "found a folder", "run plan $M --jsonl none.d"}, {3, "found a folder", "plan $M -o q --config none.d"},
       {4, "found an empty file", "show zero"}, {4, "found an empty file", "verify zero plan $M"},
@@ -408,7 +408,8 @@ static void wrong_words_are_explained(void **state) {
       {4, "trace, found another file", "audit r plan $M"},
       {4, "lines, found other YAML", "eval word --plan plan --model $M --output x"}, {4, "found other YAML", "plan $M -o q --config word"},
       {2, "gpu:N with N of 0 to 1023, found \"gpu:x\"", "run plan $M --ids 1 --device gpu:x"},
-      {2, "found no --output", "eval $E --plan plan --model $M"}, {2, "found 1 words", "run plan"}, {2, "found 0 words", "serve"},
+      {2, "found no --model", "eval $E --plan plan --output x"}, {2, "found no --output", "eval $E --plan plan --model $M --resume"},
+      {2, "found 1 word;", "run plan"}, {2, "found 0 words", "serve"},
       {2, "expected a prompt", "run plan $M < zero"}, {2, "expected an item", "score plan $M --jsonl zero"},
       {2, "found also \"model\"", "plan $M $M -o q"}, {2, "found also \"plan\"", "show plan plan"}};
   must("$R --receipt r --ids '1 2' && echo '{}' > j");
