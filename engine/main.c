@@ -21,6 +21,7 @@ typedef struct command {
 static const command USE[] = {
   {"plan", "make a plan from a model folder and a deployment file", cli_plan},
   {"run", "generate text from prompts, with a receipt", cli_run},
+  {"chat", "talk with a model in the terminal", cli_chat},
   {"serve", "serve OpenAI's HTTP API", cli_serve},
   {"score", "log-probabilities of given continuations and texts", cli_score},
   {"eval", "run the items of task files: scores, intervals, flip risk, a manifest", cli_eval},

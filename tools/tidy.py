@@ -18,7 +18,7 @@ import tempfile
 # ("requests/pages.h"); kernels_src/ lies below all but base. All may include verbatim.h. verbatim.c is the entry to the library and main.c
 # the entry to the program: they lie between folders.
 LAYERS = """
-base kernels_src mma cpu ops plan gpu weights self_check exec text requests verbatim.c receipts traces bench jinja answer chat jsonl common
+base kernels_src mma cpu ops plan gpu weights self_check exec text requests jinja answer chat verbatim.c receipts traces bench jsonl common
 eval eval/report eval/run serve cli main.c
 """.split()
 # What planner/ may include besides its own headers; who may include the planner, and the checker of its plans.
