@@ -78,6 +78,7 @@ static status parse_arguments(calibration *self, int argc, char **argv) {
   if (!self->jsonl) return FAIL(ERR_USAGE, "calibrate: expected --jsonl FILE; hint: verbatim calibrate --help");
   self->engine.plan_path = self->words[0];
   self->engine.model_dir = self->words[1];
+  TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   return OK;
 }
 

@@ -70,6 +70,7 @@ static status parse_arguments(talk *self, int argc, char **argv) {
   if (!self->engine.model_dir || count > first)
     return FAIL(ERR_USAGE, "chat: expected [PLAN] MODEL_DIR, found %u word%s; hint: messages come from the input; verbatim chat --help",
                 count, count == 1 ? "" : "s");
+  TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   if (self->sampling.params.samples != 1)
     return FAIL(ERR_USAGE, "--n: expected one answer to a message, found %u; hint: verbatim run --chat", self->sampling.params.samples);
   return OK;

@@ -40,6 +40,7 @@ typedef struct doctor_run {
   cli_config config;
   const char *plan_path, *model_dir, *cache_dir;
   const char **words; /* from argv */
+  char model_path[CLI_HUB_PATH_BYTES_MAX]; /* model_dir, if it was a name on the Hub */
   bool json;
   cli_doctor_machine machine;
   cli_doctor_report report;
@@ -60,6 +61,11 @@ static status parse_arguments(doctor_run *self, int argc, char **argv) {
   if (result != OK) cli_doctor_report_fail(&self->report, "configuration", CLI_DOCTOR_PROBLEM, result);
   cli_config_place(&self->config, "plan", &self->plan_path);
   cli_config_place(&self->config, "model", &self->model_dir);
+  result = self->config.dump ? OK : cli_hub_resolve(&self->model_dir, self->model_path);
+  if (result != OK) {
+    cli_doctor_report_fail(&self->report, "model", CLI_DOCTOR_PROBLEM, result);
+    self->model_dir = NULL;
+  }
   return OK;
 }
 

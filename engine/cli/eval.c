@@ -73,6 +73,7 @@ static status parse_arguments(eval_run *self, eval_options *o, int argc, char **
   if (o->config.dump) return OK;
   if (o->task_count == 0) return FAIL(ERR_USAGE, "eval: expected task files; hint: verbatim eval --help");
   if (!self->engine.model_dir) return FAIL(ERR_USAGE, "eval: expected --model MODEL_DIR, found no --model; hint: verbatim eval --help");
+  TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   if (!self->folder && self->resume)
     return FAIL(ERR_USAGE, "--resume: expected --output DIR, the folder of the interrupted evaluation, found no --output; hint: name it");
   if (self->engine.receipt_path) return FAIL(ERR_USAGE, "--receipt: the receipt of an evaluation is DIR/receipt");

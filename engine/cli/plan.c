@@ -8,6 +8,7 @@
 #include "common/config.h"
 #include "common/engine.h"
 #include "common/files.h"
+#include "common/hub.h"
 #include "common/plan_file.h"
 #include "common/stop_ids.h"
 #include "planner/print.h"
@@ -69,6 +70,7 @@ typedef struct plan_run {
   cli_config config;
   const char *model_dir, *profile, *output;
   const char **words; /* from argv: the model folder */
+  char model_path[CLI_HUB_PATH_BYTES_MAX]; /* model_dir, if it was a name on the Hub */
   bool force, quiet;
 } plan_run;
 
@@ -85,6 +87,7 @@ static status parse_arguments(plan_run *self, int argc, char **argv) {
   cli_config_place(&self->config, "model", &self->model_dir);
   cli_config_place(&self->config, "plan", &self->output);
   if (self->config.dump) return OK;
+  TRY(cli_hub_resolve(&self->model_dir, self->model_path));
   if (!self->model_dir) return FAIL(ERR_USAGE, "expected a model folder; hint: verbatim plan --help");
   if (!self->output) return FAIL(ERR_USAGE, "expected -o FILE; hint: verbatim plan --help");
   return OK;

@@ -81,6 +81,7 @@ static status parse_arguments(replay *self, int argc, char **argv) {
 static const char *hint(const json_t *facts, const char *key) { return json_string_value(json_object_get(facts, key)); }
 
 static status take_hints(replay *self) {
+  TRY(cli_hub_resolve(&self->run.engine.model_dir, self->run.engine.model_path));
   const json_t *facts = json_object_get(self->saved.manifest, "run"), *words = json_object_get(facts, "perturb");
   size_t others = json_array_size(json_object_get(json_object_get(self->saved.manifest, "setup"), "perturbed"));
   cli_engine *engine = &self->run.engine;

@@ -118,6 +118,7 @@ static status parse_arguments(score_run *self, int argc, char **argv) {
   if (self->config.dump) return OK;
   if (!self->engine.model_dir)
     return FAIL(ERR_USAGE, "score: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim score --help", count, count == 1 ? "" : "s");
+  TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   if (strcmp(o->output, "text") != 0 && strcmp(o->output, "jsonl") != 0)
     return FAIL(ERR_USAGE, "--output: expected text or jsonl, found \"%s\"", o->output);
   if (o->top_logprobs > VERBATIM_TOP_LOGPROBS_MAX)

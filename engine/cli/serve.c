@@ -174,6 +174,7 @@ static status parse_arguments(server *self, int argc, char **argv) {
   if (!self->engine.model_dir)
     return FAIL(ERR_USAGE, "serve: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim serve --help", count, count == 1 ? "" : "s");
   if (!o->name) o->name = self->engine.model_dir;
+  TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   return check_options(o);
 }
 

@@ -1,6 +1,7 @@
 /* common/files.c - see common/files.h. Files are identified by device and inode, so that links and other spellings of a path do not hide
  * that two are the same. */
 #include "common/files.h"
+#include "common/hub.h"
 #include "base/limits.h"
 #include "base/special_file.h"
 #include "plan/format.h"
@@ -172,8 +173,18 @@ static bool is_plan(const char *path) {
   return is_read && memcmp(magic, PLAN_MAGIC, sizeof magic) == 0;
 }
 
+/* Whether a first word that could be the path of a plan to be made, or a name on the Hub, is the latter. */
+static bool is_hub_model(const char *const *words) {
+  static const char suffix[] = ".plan";
+  const size_t bytes = strlen(words[0]), end = sizeof suffix - 1;
+  cli_hub_name name;
+  if (special_file_is_there(words[0]) || !cli_hub_parse(words[0], &name)) return false;
+  if (bytes > end && strcmp(words[0] + bytes - end, suffix) == 0) return false;
+  return cli_hub_has(words[0]) || !words[1] || (!is_folder(words[1]) && !cli_hub_has(words[1]));
+}
+
 status cli_files_engine(const char *const *words, const char **plan_path, const char **model_dir, uint32_t *count) {
-  const bool is_model = words[0] && is_folder(words[0]);
+  const bool is_model = words[0] && (is_folder(words[0]) || is_hub_model(words));
   if (is_model && words[1] && is_plan(words[1])) return input_file_check(words[0], INPUT_PLAN);
   *count = !words[0] ? 0 : is_model || !words[1] ? 1 : 2;
   *plan_path = is_model ? NULL : words[0];

@@ -385,11 +385,12 @@ static void doctor(void **state) {
 static void wrong_words_are_explained(void **state) {
   (void)state;
   static const char setup[] = "mkdir -p none.d && : > zero && echo hello > word && H=org/Name-2.5 && ";
-  static const char hub[] = "hf download org/Name-2.5 --local-dir DIR", gone[] = "found nothing of that name";
+  static const char hub[] = "hint: hf download org/Name-2.5", gone[] = "found nothing of that name";
   static const struct { int code; const char *word, *command; } cases[] = {
       {3, hub, "plan $H -o q"}, {3, hub, "run plan $H --ids 1"}, {3, hub, "serve plan $H"}, {3, hub, "score plan $H --jsonl j"},
       {3, hub, "eval $E --plan plan --model $H --output x"}, {3, hub, "verify r plan $H"}, {3, hub, "digest plan $H"},
-      {3, hub, "probe --copy $H"}, {3, hub, "calibrate plan $H --jsonl j"},
+      {3, hub, "probe --copy $H"},
+      {3, hub, "audit r plan $H"}, {3, hub, "chat plan $H"}, {3, hub, "run $H text"}, {3, hub, "calibrate plan $H --jsonl j"},
       {3, gone, "plan no/such/model -o q"}, {3, gone, "run none $M --ids 1"}, {3, gone, "show none"}, {3, gone, "bench none"},
       {3, gone, "probe none -o q"}, {3, gone, "digest none $M"}, {3, gone, "verify none plan $M"}, {3, gone, "diff r none"},
       {3, gone, "audit none plan $M"}, {3, gone, "replay none"}, {3, gone, "eval none --plan plan --model $M --output x"},

@@ -1,5 +1,5 @@
 /* test_first_hour.c - what a newcomer types: a model and nothing else. The plan that is made on the way, where it is kept, and that it is
- * never replaced; device-memory-bytes: auto. */
+ * never replaced; device-memory-bytes: auto; models by their name on the Hub. */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include "tests/unit/unit.h"
 #include <stdio.h>
@@ -73,9 +73,76 @@ static void nothing_is_replaced(void **state) {
   expect(4, "config.json", "mkdir -p broken && echo '{' > broken/config.json && $V run broken x $O");
 }
 
+/* === The cache of the Hub =================================================================================================== */
+
+#define COMMIT "0123456789abcdef0123456789abcdef01234567"
+
+/* As `hf download` lays it out: blobs, links to them, and a commit for each branch. */
+static void make_hub(void) {
+  expect(0, "", "rm -rf hub && mkdir -p hub/models--org--tiny-1.5/blobs hub/models--org--tiny-1.5/refs/refs/pr && "
+                "cd hub/models--org--tiny-1.5 && mkdir -p snapshots/" COMMIT " && printf " COMMIT " > refs/main && "
+                "printf '" COMMIT "\\n' > refs/refs/pr/1 && for f in $TINY/*.json $TINY/*.safetensors; do "
+                "n=$(basename $f); cp $f blobs/x$n && ln -s ../../blobs/x$n snapshots/" COMMIT "/$n; done");
+}
+
+static void models_by_name(void **state) {
+  (void)state;
+  static const char *const found[] = {
+      "HF_HUB_CACHE=hub $V run org/tiny-1.5 x $O > b", "HF_HOME=$PWD $V run org/tiny-1.5 x $O > b",
+      "mkdir -p home/.cache/huggingface && ln -sfn $PWD/hub home/.cache/huggingface/hub && (unset XDG_CACHE_HOME; HOME=$PWD/home $V run "
+      "org/tiny-1.5 x $O > b)",
+      "mkdir -p cache/huggingface && ln -sfn $PWD/hub cache/huggingface/hub && $V run org/tiny-1.5 x $O > b && rm cache/huggingface/hub",
+      "HF_HUB_CACHE=hub $V run org/tiny-1.5@" COMMIT " x $O > b", "HF_HUB_CACHE=hub $V run org/tiny-1.5@refs/pr/1 x $O > b",
+      "HF_HUB_CACHE=none HF_HOME=$PWD $V run org/tiny-1.5 x $O > b", "HF_HUB_CACHE=hub $V plan org/tiny-1.5 -o new.plan --quiet && "
+      "HF_HUB_CACHE=hub $V run new.plan org/tiny-1.5 x $O > b && rm new.plan",
+      "export HF_HUB_CACHE=hub; printf 'model: org/tiny-1.5\nplan: missing/new.plan\n' > d; mkdir -p missing && $V score --config d "
+      "--jsonl j $L --quiet > s 2> t && rm missing/new.plan && "
+      "$V score missing/new.plan org/tiny-1.5 --config d --jsonl j $L --quiet 2> t | cmp - s && cp a b",
+      "export HF_HUB_CACHE=hub; $V digest missing/new.plan org/tiny-1.5 --quiet > b && "
+      "$V digest missing/new.plan $TINY --quiet | cmp - b && cp a b"};
+  make_hub();
+  expect(0, "", "rm -rf cache; echo '{\"ids\":[1,2]}' > j; $V run $TINY x $O > a");
+  for (size_t i = 0; i < ARRAY_LEN(found); i++) {
+    char command[1024];
+    snprintf(command, sizeof command, "rm -f b; %s && cmp a b", found[i]);
+    expect(0, "", command);
+  }
+  expect(3, "config.json", "mkdir -p org/tiny-1.5 && HF_HUB_CACHE=hub $V run org/tiny-1.5 x $O"); /* a folder here wins; it is empty */
+  expect(0, "ok", "rm -r org && HF_HUB_CACHE=hub $V doctor org/tiny-1.5 --device cpu");
+}
+
+/* What is not there is looked for and said; what a damaged cache says is not followed. */
+static void names_that_lead_nowhere(void **state) {
+  (void)state;
+  make_hub();
+  expect(3, "here or in none, ", "HF_HUB_CACHE=none $V run org/absent x $O");
+  expect(3, "hint: hf download org/tiny-1.5 --revision v2", "HF_HUB_CACHE=hub $V run org/tiny-1.5@v2 x $O");
+  expect(3, "hint: hf download org/tiny-1.5\n", "rm -r hub/*/snapshots && HF_HUB_CACHE=hub $V run org/tiny-1.5 x $O");
+  make_hub();
+  static const char *const refs[] = {"../..", "../../" COMMIT, COMMIT "/..", COMMIT "\\n\\n", "0123", "",
+                                     "0123456789ABCDEF0123456789abcdef01234567"};
+  for (size_t i = 0; i < ARRAY_LEN(refs); i++) {
+    char command[512];
+    snprintf(command, sizeof command, "printf '%s' > hub/models--org--tiny-1.5/refs/main; HF_HUB_CACHE=hub $V run org/tiny-1.5 x $O",
+             refs[i]);
+    expect(4, "expected a commit of 40 hexadecimal digits", command);
+  }
+  expect(4, "expected a commit", "rm hub/*/refs/main && mkfifo hub/models--org--tiny-1.5/refs/main && "
+                                 "HF_HUB_CACHE=hub timeout 20 $V run org/tiny-1.5 x $O");
+  static const char *const words[] = {"org/..", "../org", "org/.x", "org/tiny-1.5@../main", "org/tiny-1.5@refs//pr/1", "org/tiny-1.5@",
+                                      "org/a b"};
+  for (size_t i = 0; i < ARRAY_LEN(words); i++) { /* no names, so nothing is looked for */
+    char command[512];
+    snprintf(command, sizeof command, "export HF_HUB_CACHE=hub; $V score plan '%s' --jsonl j $L 2> e; ! grep -q 'cache of the' e && cat e",
+             words[i]);
+    expect(0, "expected a", command);
+  }
+}
+
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_model_is_enough), cmocka_unit_test(an_evaluation_of_a_model),
-                                     cmocka_unit_test(a_deployment_without_a_plan), cmocka_unit_test(nothing_is_replaced)};
+                                     cmocka_unit_test(a_deployment_without_a_plan), cmocka_unit_test(nothing_is_replaced),
+                                     cmocka_unit_test(models_by_name), cmocka_unit_test(names_that_lead_nowhere)};
   e2e_begin(argc, argv);
   snprintf(tiny.folder, sizeof tiny.folder, "/tmp/verbatim-first-hour-XXXXXX");
   if (!mkdtemp(tiny.folder)) return 1;
