@@ -74,16 +74,14 @@ static void occupy_descriptors(void) {
 }
 
 static int refuse_command(const char *name) {
-  const char *nearest = "help";
-  uint32_t least = UINT32_MAX;
+  spelling_search search = spelling_begin(name, UINT32_MAX);
   for (size_t i = 0; i < ARRAY_LEN(GROUPS); i++)
-    for (const command *c = GROUPS[i].commands; c < GROUPS[i].commands + GROUPS[i].count; c++) {
-      uint32_t distance = spelling_distance(name, c->name);
-      if (distance < least) nearest = c->name, least = distance;
-    }
+    for (const command *c = GROUPS[i].commands; c < GROUPS[i].commands + GROUPS[i].count; c++) spelling_try(&search, c->name);
+  spelling_try(&search, "version");
+  spelling_try(&search, "help");
   fprintf(stderr, "verbatim: unknown command \"");
   cli_output_plain(stderr, name);
-  fprintf(stderr, "\"; hint: the nearest is %s; `verbatim help` lists all\n", nearest);
+  fprintf(stderr, "\"; hint: the nearest is %s; `verbatim help` lists all\n", search.nearest);
   return 2;
 }
 

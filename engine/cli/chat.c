@@ -69,7 +69,7 @@ static status parse_arguments(talk *self, int argc, char **argv) {
   TRY(cli_files_engine(self->words, &self->engine.plan_path, &self->engine.model_dir, &first));
   if (!self->engine.model_dir || count > first)
     return FAIL(ERR_USAGE, "chat: expected [PLAN] MODEL_DIR, found %u word%s; hint: messages come from the input; verbatim chat --help",
-                count, count == 1 ? "" : "s");
+                count, CLI_OPTIONS_PLURAL(count));
   TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   if (self->sampling.params.samples != 1)
     return FAIL(ERR_USAGE, "--n: expected one answer to a message, found %u; hint: verbatim run --chat", self->sampling.params.samples);

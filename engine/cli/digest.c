@@ -49,7 +49,8 @@ static status parse_arguments(digest_run *self, int argc, char **argv) {
                               {"--sha256", NULL, &self->sha256},
                               {"--threads", cli_options_u32, &self->threads}, {0}};
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
-  if (count != 2) return FAIL(ERR_USAGE, "digest: expected PLAN MODEL_DIR, found %u words; hint: verbatim digest --help", count);
+  if (count != 2) return FAIL(ERR_USAGE, "digest: expected PLAN MODEL_DIR, found %u word%s; hint: verbatim digest --help",
+                              count, CLI_OPTIONS_PLURAL(count));
   return cli_hub_resolve(&self->words[1], self->model_path);
 }
 

@@ -148,7 +148,7 @@ int cli_doctor(int argc, char **argv) {
   self->machine.device = VERBATIM_DEVICE_AUTO;
   self->words = calloc((size_t)argc + 1, sizeof *self->words);
   status result = self->words ? examine(self, argc, argv) : FAIL(ERR_LIMIT, "no memory");
-  if (result != OK) fprintf(stderr, "verbatim: doctor: %s\n", fail_text());
+  if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
   else result = cli_doctor_report_code(&self->report);
   cli_config_close(&self->config);
   free(self->words);

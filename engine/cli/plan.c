@@ -141,6 +141,6 @@ int cli_plan(int argc, char **argv) {
   if (result == OK) result = self.config.dump ? cli_config_dump(&self.config, stdout) : make(&self);
   cli_config_close(&self.config);
   free(self.words);
-  if (result != OK) fprintf(stderr, "verbatim: plan: %s\n", fail_text());
+  if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
   return fail_exit_code(result);
 }

@@ -71,7 +71,8 @@ static status parse_arguments(replay *self, int argc, char **argv) {
     {"--stepwise", NULL, &self->stepwise}, {"--chat-template", cli_options_text, &self->run.chat_template}};
   cli_engine_options(&self->run.engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
-  if (count != 1) return FAIL(ERR_USAGE, "replay: expected one MANIFEST, found %u words; hint: verbatim replay --help", count);
+  if (count != 1) return FAIL(ERR_USAGE, "replay: expected one MANIFEST, found %u word%s; hint: verbatim replay --help",
+                              count, CLI_OPTIONS_PLURAL(count));
   if (self->run.engine.receipt_path) return FAIL(ERR_USAGE, "--receipt: with --output DIR the receipt is DIR/receipt");
   self->manifest_path = self->words[0];
   self->run.engine.config.no_drafts |= self->stepwise;

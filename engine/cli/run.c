@@ -115,7 +115,7 @@ static status parse_arguments(run *self, int argc, char **argv) {
   uint32_t first = 0;
   TRY(cli_files_engine(o->words, &self->engine.plan_path, &self->engine.model_dir, &first));
   if (!self->engine.model_dir)
-    return FAIL(ERR_USAGE, "run: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim run --help", count, count == 1 ? "" : "s");
+    return FAIL(ERR_USAGE, "run: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim run --help", count, CLI_OPTIONS_PLURAL(count));
   TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   o->prompts = o->words + first;
   o->prompt_count = count - first;

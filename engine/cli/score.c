@@ -117,7 +117,8 @@ static status parse_arguments(score_run *self, int argc, char **argv) {
   TRY(cli_config_place_engine(&self->config, o->words, &self->engine.plan_path, &self->engine.model_dir));
   if (self->config.dump) return OK;
   if (!self->engine.model_dir)
-    return FAIL(ERR_USAGE, "score: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim score --help", count, count == 1 ? "" : "s");
+    return FAIL(ERR_USAGE, "score: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim score --help",
+                count, CLI_OPTIONS_PLURAL(count));
   TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   if (strcmp(o->output, "text") != 0 && strcmp(o->output, "jsonl") != 0)
     return FAIL(ERR_USAGE, "--output: expected text or jsonl, found \"%s\"", o->output);

@@ -172,7 +172,8 @@ static status parse_arguments(server *self, int argc, char **argv) {
   TRY(cli_config_place_engine(&self->config, o->words, &self->engine.plan_path, &self->engine.model_dir));
   if (self->config.dump) return OK;
   if (!self->engine.model_dir)
-    return FAIL(ERR_USAGE, "serve: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim serve --help", count, count == 1 ? "" : "s");
+    return FAIL(ERR_USAGE, "serve: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim serve --help",
+                count, CLI_OPTIONS_PLURAL(count));
   if (!o->name) o->name = self->engine.model_dir;
   TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   return check_options(o);

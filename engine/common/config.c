@@ -121,14 +121,13 @@ static status set_words(cli_config *self, uint32_t key, const char *text) {
 /* === The file =============================================================================================================== */
 
 static status check_key(const char *from, const flat_yaml_row *row) {
-  uint32_t key = find_key(row->key), nearest = 0;
+  const uint32_t key = find_key(row->key);
   const char *renamed = deploy_config_renamed(row->key);
   if (renamed) return FAIL(ERR_FORMAT, "%s: key \"%s\" is renamed to \"%s\"", from, row->key, renamed);
   if (key == cli_config_keys_count) {
-    for (uint32_t i = 0; i < cli_config_keys_count; i++)
-      if (spelling_distance(row->key, cli_config_keys[i].name) < spelling_distance(row->key, cli_config_keys[nearest].name)) nearest = i;
-    return FAIL(ERR_FORMAT, "%s: key \"%s\" is not known; hint: the nearest known key is \"%s\"", from, row->key,
-                cli_config_keys[nearest].name);
+    spelling_search search = spelling_begin(row->key, UINT32_MAX);
+    for (uint32_t i = 0; i < cli_config_keys_count; i++) spelling_try(&search, cli_config_keys[i].name);
+    return FAIL(ERR_FORMAT, "%s: key \"%s\" is not known; hint: the nearest known key is \"%s\"", from, row->key, search.nearest);
   }
   if (row->is_list && !(cli_config_keys[key].traits & CLI_CONFIG_IS_LIST))
     return FAIL(ERR_FORMAT, "%s: %s: expected one value, found a list", from, row->key);

@@ -423,6 +423,9 @@ static void wrong_words_are_explained(void **state) {
     if (!strstr(text, "expected ") || !strstr(text, "found ") || !strstr(text, "hint: ")) fail_msg("%s: \"%s\"", command, text);
   }
   expect_error(2, "unknown option --max-num-seq; hint: the nearest is --max-num-seqs", "$V plan $M -o q --max-num-seq 4");
+  expect_error(2, "unknown option --temp; hint: the nearest is --temperature", "$V run plan $M --temp 1");
+  expect_error(2, "unknown option --helo; hint: the nearest is --help", "$V serve --helo");
+  expect_error(2, "unknown option --memry; hint: the nearest is --memory", "$V show plan --memry");
   expect_error(2, "unknown option --no-such; hint: verbatim run --help", "$V run plan $M --no-such");
   expect_error(2, "--max-tokens needs a value; hint: verbatim run --help", "$V run plan $M --max-tokens");
   expect_error(2, "unknown command \"sevre\"; hint: the nearest is serve", "$V sevre");
