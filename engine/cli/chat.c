@@ -6,6 +6,7 @@
 #include "common/conversation.h"
 #include "common/engine.h"
 #include "common/files.h"
+#include "common/generation.h"
 #include "common/lines.h"
 #include "common/options.h"
 #include "common/output.h"
@@ -40,12 +41,14 @@ static const char HELP[] =
   "  --system TEXT       the first message, of role system; /reset keeps it\n"
   CLI_CONVERSATION_HELP
   "  --max-tokens N      most tokens of an answer (all that max-model-len leaves)\n"
-  CLI_SAMPLING_REST_HELP;
+  CLI_SAMPLING_REST_HELP
+  CLI_GENERATION_HELP;
 
 typedef struct talk {
   const char *system, *chat_template;
   const char **words;     /* from argv: plan and model folder */
   cli_sampling sampling;
+  bool uses_generation;   /* generation_config.json has defaults of the options */
   cli_engine engine;
   tokenizer *tokenizer;
   chat *chat;
@@ -61,7 +64,8 @@ typedef struct talk {
 
 static status parse_arguments(talk *self, int argc, char **argv) {
   uint32_t count = 0, first = 0;
-  cli_option table[64] = {{"--system", cli_options_text, &self->system}, {"--chat-template", cli_options_text, &self->chat_template}};
+  cli_option table[64] = {{"--system", cli_options_text, &self->system}, {"--chat-template", cli_options_text, &self->chat_template},
+                          {"--generation-config", cli_generation_take, &self->uses_generation}};
   cli_sampling_options(&self->sampling, table, ARRAY_LEN(table));
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   self->sampling.params.max_tokens = 0;
@@ -71,6 +75,7 @@ static status parse_arguments(talk *self, int argc, char **argv) {
     return FAIL(ERR_USAGE, "chat: expected [PLAN] MODEL_DIR, found %u word%s; hint: messages come from the input; verbatim chat --help",
                 count, CLI_OPTIONS_PLURAL(count));
   TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
+  if (self->uses_generation) TRY(cli_generation_set(self->engine.model_dir, table, argc, argv, &self->sampling.params));
   if (self->sampling.params.samples != 1)
     return FAIL(ERR_USAGE, "--n: expected one answer to a message, found %u; hint: verbatim run --chat", self->sampling.params.samples);
   return OK;

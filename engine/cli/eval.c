@@ -3,6 +3,7 @@
  * Owns the subcommand's arguments. EVALUATION.md is normative. Read next: eval/run/run.h. */
 #include "cli/cli.h"
 #include "common/config.h"
+#include "common/generation.h"
 #include "eval/run/run.h"
 #include "common/options.h"
 #include "common/output.h"
@@ -38,6 +39,7 @@ static const char HELP[] =
   "                      plan's file, or KEY=VALUE of chunk-tokens, group-chunks, parity,\n"
   "                      latent-norm-eps, kv-cache-dtype, kv-cache-scales; may be repeated\n"
   "  --chat-template FILE  a Jinja template in place of the model's own\n"
+  CLI_GENERATION_HELP
   "  --output-format F   text: a table of the scores; json: the manifest's outcome (text)\n"
   CLI_CONFIG_HELP;
 
@@ -47,6 +49,8 @@ typedef struct eval_options {
   const char *const *tasks; /* [task_count]: from the command line, or from the deployment file */
   uint32_t task_count;
   cli_config config;
+  bool uses_generation; /* generation_config.json has defaults of tasks */
+  json_t *generation;   /* these; NULL: none */
   char folder[32]; /* the name of --output if none is given */
 } eval_options;
 
@@ -64,7 +68,8 @@ static status parse_arguments(eval_run *self, eval_options *o, int argc, char **
     {"--plan", cli_options_text, &self->engine.plan_path}, {"--model", cli_options_text, &self->engine.model_dir},
     {"--output", cli_options_text, &self->folder}, {"--resume", NULL, &self->resume}, {"--no-text", NULL, &self->without_text},
     {"--limit", take_limit, &self->tasks}, {"--perturb", eval_run_perturb, self},
-    {"--output-format", cli_options_text, &o->format}, {"--chat-template", cli_options_text, &self->chat_template}};
+    {"--output-format", cli_options_text, &o->format}, {"--chat-template", cli_options_text, &self->chat_template},
+    {"--generation-config", cli_generation_take, &o->uses_generation}};
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   cli_config_options(&o->config, CLI_CONFIG_EVAL, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, o->words, &o->task_count));
@@ -106,6 +111,8 @@ static void name_folder(eval_run *self, eval_options *o) {
 static status eval_steps(eval_run *self, eval_options *o, int argc, char **argv) {
   TRY(parse_arguments(self, o, argc, argv));
   if (o->config.dump) return cli_config_dump(&o->config, stdout);
+  if (o->uses_generation) TRY(cli_generation_read(self->engine.model_dir, &o->generation));
+  self->generation = self->tasks.defaults = o->generation;
   for (uint32_t i = 0; i < o->task_count; i++) TRY(eval_tasks_add(&self->tasks, o->tasks[i]));
   TRY(cli_plan_cache_ensure(&self->engine, &o->config));
   if (!self->folder) name_folder(self, o);
@@ -134,6 +141,7 @@ int cli_eval(int argc, char **argv) {
   if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
   bool interrupted = self.is_interrupted;
   eval_run_close(&self);
+  json_decref(options.generation);
   cli_config_close(&options.config);
   free(options.words);
   return result == OK && interrupted ? EXIT_INTERRUPTED : fail_exit_code(result);

@@ -8,6 +8,7 @@
 #include "common/config.h"
 #include "common/engine.h"
 #include "common/files.h"
+#include "common/generation.h"
 #include "common/hub.h"
 #include "common/plan_file.h"
 #include "common/stop_ids.h"
@@ -104,14 +105,19 @@ static status write_plan(const plan_run *self, const char *deploy, const cli_mem
   const cli_plan_file_source source = {.model_dir = self->model_dir, .deploy = deploy, .profile = self->profile};
   void *plan = NULL;
   size_t bytes = 0;
-  char stop_ids[CLI_STOP_IDS_BYTES];
+  char stop_ids[CLI_STOP_IDS_BYTES], sampling[CLI_GENERATION_NOTE_BYTES];
+  json_t *values = NULL;
   TRY(cli_stop_ids_note(self->model_dir, stop_ids));
+  TRY(cli_generation_read(self->model_dir, &values));
+  cli_generation_note(values, false, sampling);
+  json_decref(values);
   TRY(cli_plan_file_make(&source, &plan, &bytes));
   status result = whole_file_write(self->output, plan, bytes);
   if (result == OK && !self->quiet) {
     print_summary(stdout, plan);
     print_notes(stdout, plan);
     if (*stop_ids) printf("  %s\n", stop_ids);
+    if (*sampling) printf("  %s\n", sampling);
     if (memory->bytes) cli_memory_print(memory, stdout);
     printf("written        %s (%zu bytes)\n", self->output, bytes);
   }

@@ -89,6 +89,7 @@ static status take_hints(replay *self) {
   const json_t *setup = json_object_get(self->saved.manifest, "setup");
   self->run.without_text = json_is_false(json_object_get(setup, "with_text"));
   self->run.rescored_from = json_object_get(setup, "rescored_from");
+  self->run.generation = json_object_get(setup, "generation_config");
   if (!engine->plan_path && hint(facts, "plan")) {
     TRY(eval_paths_in(self->saved.folder, hint(facts, "plan"), self->plan));
     engine->plan_path = self->plan;

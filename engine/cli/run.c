@@ -7,6 +7,7 @@
 #include "common/conversation.h"
 #include "common/engine.h"
 #include "common/files.h"
+#include "common/generation.h"
 #include "common/lines.h"
 #include "common/options.h"
 #include "common/output.h"
@@ -51,6 +52,7 @@ static const char HELP[] =
   "  --chat              each prompt is a user's message, in the model's chat template\n"
   CLI_CONVERSATION_HELP
   CLI_SAMPLING_HELP
+  CLI_GENERATION_HELP
   "  --output text|jsonl form of the output (text)\n"
   "  --stream            print text as it is generated (one prompt)\n"
   "  --logits FILE       write the fp32 logits of every prompt position, [positions][vocab], in the\n"
@@ -62,7 +64,7 @@ typedef struct run_options {
   const char **words;   /* from argv: plan, model folder and prompts */
   const char **prompts; /* [prompt_count], in words */
   uint32_t prompt_count;
-  bool ids, no_bos, stream, chat;
+  bool ids, no_bos, stream, chat, uses_generation;
   const char *chat_template;
 } run_options;
 
@@ -107,7 +109,8 @@ static status parse_arguments(run *self, int argc, char **argv) {
   cli_option table[64] = {
     {"--jsonl", cli_options_text, &o->jsonl}, {"--logits", cli_options_text, &o->logits_path},
     {"--output", cli_options_text, &o->output}, {"--ids", NULL, &o->ids}, {"--no-bos", NULL, &o->no_bos},
-    {"--stream", NULL, &o->stream}, {"--chat", NULL, &o->chat}, {"--chat-template", cli_options_text, &o->chat_template}};
+    {"--stream", NULL, &o->stream}, {"--chat", NULL, &o->chat}, {"--chat-template", cli_options_text, &o->chat_template},
+    {"--generation-config", cli_generation_take, &o->uses_generation}};
   cli_sampling_options(&self->sampling, table, ARRAY_LEN(table));
   cli_trace_options(&self->trace, table, ARRAY_LEN(table));
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
@@ -117,6 +120,7 @@ static status parse_arguments(run *self, int argc, char **argv) {
   if (!self->engine.model_dir)
     return FAIL(ERR_USAGE, "run: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim run --help", count, CLI_OPTIONS_PLURAL(count));
   TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
+  if (o->uses_generation) TRY(cli_generation_set(self->engine.model_dir, table, argc, argv, &self->sampling.params));
   o->prompts = o->words + first;
   o->prompt_count = count - first;
   if (strcmp(o->output, "text") != 0 && strcmp(o->output, "jsonl") != 0)

@@ -7,6 +7,7 @@
 #include "common/config.h"
 #include "common/engine.h"
 #include "common/files.h"
+#include "common/generation.h"
 #include "common/options.h"
 #include "common/plan_cache.h"
 #include "common/stop_ids.h"
@@ -61,6 +62,7 @@ static const char HELP[] =
   "  --tool-call-parser NAME  return calls of a request's tools as tool_calls: auto (by the chat\n"
   "                      template), none, or deepseek_v3, deepseek_v31, deepseek_v32, glm45, hermes,\n"
   "                      kimi_k2, llama3_json (auto)\n"
+  CLI_GENERATION_HELP
   "  --api-key KEY       require \"Authorization: Bearer KEY\", except for /health and /version; better\n"
   "                      in the environment, as VERBATIM_API_KEY\n"
   "  --allowed-host NAME allow requests that name this host (header Host), on any port; * for all;\n"
@@ -88,6 +90,7 @@ typedef struct serve_options {
   uint32_t port, waiting_max, connections_max, client_seconds, drain_seconds;
   uint64_t body_bytes_max, request_bytes_max;
   serve_access_names hosts, origins;
+  bool uses_generation; /* generation_config.json has defaults of requests */
 } serve_options;
 
 typedef struct server {
@@ -97,6 +100,7 @@ typedef struct server {
   tokenizer *tokenizer;
   chat *chat;
   serve_reading reading;
+  json_t *defaults;     /* fields that requests have unless they set them; NULL: none */
   FILE *access_log;
   serve_journal journal;
   serve_metrics metrics;
@@ -163,7 +167,8 @@ static status parse_arguments(server *self, int argc, char **argv) {
     {"--ready-file", cli_options_text, &o->ready_file}, {"--allowed-host", take_host, &o->hosts},
     {"--allowed-origin", take_origin, &o->origins},
     {"--chat-template", cli_options_text, &o->chat_template}, {"--reasoning-parser", cli_options_text, &o->thoughts},
-    {"--tool-call-parser", cli_options_text, &o->calls}};
+    {"--tool-call-parser", cli_options_text, &o->calls},
+    {"--generation-config", cli_generation_take, &o->uses_generation}};
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   cli_config_options(&self->config, CLI_CONFIG_SERVE, table, ARRAY_LEN(table));
   o->api_key = getenv("VERBATIM_API_KEY");
@@ -263,7 +268,7 @@ static status open_http(server *self) {
     .router = {.api_key = o->api_key, .body_bytes_max = o->body_bytes_max},
     .access = {.hosts = o->hosts, .origins = o->origins, .bound = o->host},
     .model = {.name = o->name, .info = info, .tokenizer = self->tokenizer, .chat = self->chat, .reading = self->reading,
-              .fingerprint = self->fingerprint, .choices_max = CHOICES_MAX, .bytes_max = o->request_bytes_max},
+              .fingerprint = self->fingerprint, .defaults = self->defaults, .choices_max = CHOICES_MAX, .bytes_max = o->request_bytes_max},
     .queue = self->queue, .metrics = &self->metrics,
     .labels = {.model_name = o->name, .numerics_id = self->numerics_id, .plan_digest = self->plan_digest, .device = info->device,
                .kv_pages = info->kv_pages, .ranks = info->ranks, .draft_tokens = info->draft_tokens, .gpus = info->gpus,
@@ -330,11 +335,17 @@ static void close_server(server *self) {
 }
 
 /* Where answers may differ from those of transformers, for reasons that lie in the model's files. */
-static status tell_differences(const server *self) {
-  char stop_ids[CLI_STOP_IDS_BYTES];
+static status tell_differences(server *self) {
+  char stop_ids[CLI_STOP_IDS_BYTES], sampling[CLI_GENERATION_NOTE_BYTES];
   const char *remark = tokenizer_remark(self->tokenizer);
+  json_t *values = NULL;
   TRY(cli_stop_ids_note(self->engine.model_dir, stop_ids));
+  TRY(cli_generation_read(self->engine.model_dir, &values));
+  cli_generation_note(values, self->options.uses_generation, sampling);
+  if (self->options.uses_generation) self->defaults = values;
+  else json_decref(values);
   if (self->engine.quiet) return OK;
+  if (*sampling) fprintf(stderr, "note: %s\n", sampling);
   if (*stop_ids) fprintf(stderr, "note: %s\n", stop_ids);
   if (remark) fprintf(stderr, "note: %s\n", remark);
   return OK;
@@ -407,6 +418,7 @@ int cli_serve(int argc, char **argv) {
   close_server(&self);
   cli_engine_close(&self.engine);
   chat_close(self.chat);
+  json_decref(self.defaults);
   tokenizer_close(self.tokenizer);
   serve_metrics_close(&self.metrics);
   serve_journal_close(&self.journal);
