@@ -21,6 +21,7 @@ typedef struct command {
 static const command USE[] = {
   {"plan", "make a plan from a model folder and a deployment file", cli_plan},
   {"run", "generate text from prompts, with a receipt", cli_run},
+  {"chat", "talk with a model in the terminal", cli_chat},
   {"serve", "serve OpenAI's HTTP API", cli_serve},
   {"score", "log-probabilities of given continuations and texts", cli_score},
   {"eval", "run the items of task files: scores, intervals, flip risk, a manifest", cli_eval},
@@ -75,16 +76,14 @@ static void occupy_descriptors(void) {
 }
 
 static int refuse_command(const char *name) {
-  const char *nearest = "help";
-  uint32_t least = UINT32_MAX;
+  spelling_search search = spelling_begin(name, UINT32_MAX);
   for (size_t i = 0; i < ARRAY_LEN(GROUPS); i++)
-    for (const command *c = GROUPS[i].commands; c < GROUPS[i].commands + GROUPS[i].count; c++) {
-      uint32_t distance = spelling_distance(name, c->name);
-      if (distance < least) nearest = c->name, least = distance;
-    }
+    for (const command *c = GROUPS[i].commands; c < GROUPS[i].commands + GROUPS[i].count; c++) spelling_try(&search, c->name);
+  spelling_try(&search, "version");
+  spelling_try(&search, "help");
   fprintf(stderr, "verbatim: unknown command \"");
   cli_output_plain(stderr, name);
-  fprintf(stderr, "\"; hint: the nearest is %s; `verbatim help` lists all\n", nearest);
+  fprintf(stderr, "\"; hint: the nearest is %s; `verbatim help` lists all\n", search.nearest);
   return 2;
 }
 

@@ -13,7 +13,9 @@
 #include "weights/safetensors.h"
 #include "requests/schedule.h"
 #include "base/input_file.h"
+#include "base/json_text.h"
 #include "base/special_file.h"
+#include "chat/chat.h"
 #include "text/stop_text.h"
 #include "text/tokenizer.h"
 #include "exec/watch.h"
@@ -428,6 +430,54 @@ int verbatim_decode(const verbatim *self, const int32_t *ids, size_t count, char
   stop_text_flush(&made, write_text, &w);
   *bytes = w.bytes;
   return OK;
+}
+
+/* === Chat =================================================================================================================== */
+
+struct verbatim_chat {
+  chat *templates;
+};
+
+int verbatim_chat_open(verbatim_chat **out, const char *model_dir, const char *template_path) {
+  fail_clear();
+  if (!out || !model_dir) return FAIL(ERR_USAGE, "verbatim_chat_open: expected a place for the result and a model folder, found null");
+  chat *templates = NULL;
+  TRY(input_file_check_model(model_dir));
+  TRY(chat_open(&templates, model_dir, template_path));
+  status result = chat_name(templates) ? OK : FAIL(ERR_UNSUPPORTED, "%s", chat_refusal(templates));
+  verbatim_chat *self = result == OK ? malloc(sizeof *self) : NULL;
+  if (result == OK && !self) result = FAIL(ERR_LIMIT, "chat: no memory");
+  if (result != OK) {
+    chat_close(templates);
+    return result;
+  }
+  self->templates = templates;
+  *out = self;
+  return OK;
+}
+
+int verbatim_chat_render(const verbatim_chat *self, const char *json, size_t json_bytes, char *text, size_t text_max, size_t *bytes) {
+  json_error_t error;
+  fail_clear();
+  if (!self || !json || !bytes || (!text && text_max)) return FAIL(ERR_USAGE, "verbatim_chat_render: expected no null, found one");
+  if (json_bytes > TOKENIZER_TEXT_BYTES_MAX) return FAIL(ERR_LIMIT, "chat: expected at most %u bytes of JSON", TOKENIZER_TEXT_BYTES_MAX);
+  json_t *body = json_text_load(json, json_bytes, JSON_REJECT_DUPLICATES, &error);
+  if (!body) return FAIL(ERR_FORMAT, "chat: expected JSON, found at line %d column %d: %s", error.line, error.column, error.text);
+  if (json_is_array(body)) body = json_pack("{s:o}", "messages", body); /* else it is an object */
+  char *made = NULL;
+  size_t count = 0;
+  status result = body ? chat_render(self->templates, body, NULL, &made, &count) : FAIL(ERR_LIMIT, "chat: no memory");
+  json_decref(body);
+  TRY(result);
+  if (text_max) memcpy(text, made, count < text_max ? count : text_max);
+  free(made);
+  *bytes = count;
+  return OK;
+}
+
+void verbatim_chat_close(verbatim_chat *self) {
+  if (self) chat_close(self->templates);
+  free(self);
 }
 
 /* === Callers in other languages ============================================================================================= */

@@ -314,6 +314,14 @@ int verbatim_encode(verbatim *engine, const char *text, size_t bytes, bool add_s
                     size_t *count);
 int verbatim_decode(const verbatim *engine, const int32_t *ids, size_t count, char *text, size_t text_max, size_t *bytes);
 
+/* Chat: a template, the model's or the Jinja text at template_path, makes a prompt of json: a list of messages, or an object with
+ * "messages" as in SERVING.md. Needs no engine; allocates; once open, any thread may render. Writes at most text_max bytes to the caller's
+ * text, without a NUL; *bytes is of all. Encode it with parse_special alone. Without a template: VERBATIM_ERR_UNSUPPORTED. */
+typedef struct verbatim_chat verbatim_chat;
+int verbatim_chat_open(verbatim_chat **chat, const char *model_dir, const char *template_path);
+int verbatim_chat_render(const verbatim_chat *chat, const char *json, size_t json_bytes, char *text, size_t text_max, size_t *bytes);
+void verbatim_chat_close(verbatim_chat *chat); /* Does nothing for null. */
+
 /* Does one step of work: advances some requests and calls their callbacks. *busy is false when no request is left. */
 int verbatim_poll(verbatim *engine, bool *busy);
 

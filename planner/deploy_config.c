@@ -66,7 +66,7 @@ const char *deploy_config_renamed(const char *key) {
 }
 
 static status find_key(const char *word, const key_row **out) {
-  const key_row *nearest = &KEYS[0];
+  spelling_search search = spelling_begin(word, UINT32_MAX);
   const char *renamed = deploy_config_renamed(word);
   if (renamed) return FAIL(ERR_FORMAT, "deployment: key \"%s\" is renamed to \"%s\"", word, renamed);
   for (size_t i = 0; i < ARRAY_LEN(KEYS); i++) {
@@ -74,10 +74,9 @@ static status find_key(const char *word, const key_row **out) {
       *out = &KEYS[i];
       return OK;
     }
-    const bool is_nearer = spelling_distance(word, KEYS[i].name) < spelling_distance(word, nearest->name);
-    if (deploy_config_key((uint32_t)i) && is_nearer) nearest = &KEYS[i];
+    if (deploy_config_key((uint32_t)i)) spelling_try(&search, KEYS[i].name);
   }
-  return FAIL(ERR_FORMAT, "deployment: key \"%s\" is not known; hint: the nearest known key is \"%s\"", word, nearest->name);
+  return FAIL(ERR_FORMAT, "deployment: key \"%s\" is not known; hint: the nearest known key is \"%s\"", word, search.nearest);
 }
 
 /* === Values ============================================================================================================= */

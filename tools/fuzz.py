@@ -20,7 +20,7 @@ INPUT_BYTES_MAX = {"plan": 65536, "tokenizer_json": 16384}  # all other targets:
 INPUT_BYTES = 8192
 SEED_FOLDERS = {"config": ["tests/data/configs"]}  # in addition to those of tests/fuzz/seeds
 REPORT_LINES_SHOWN = 60
-NO_JSON = ("deploy", "eval_task", "serve_router", "serve_parse", "tiktoken", "split_pattern", "text", "plan", "trace")
+NO_JSON = ("deploy", "eval_task", "serve_router", "serve_parse", "tiktoken", "split_pattern", "text", "plan", "trace", "hub")
 
 
 def write_dictionary(name, path):

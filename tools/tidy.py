@@ -18,7 +18,7 @@ import tempfile
 # ("requests/pages.h"); kernels_src/ lies below all but base. All may include verbatim.h. verbatim.c is the entry to the library and main.c
 # the entry to the program: they lie between folders.
 LAYERS = """
-base kernels_src mma cpu ops plan gpu weights self_check exec text requests verbatim.c receipts traces bench jinja answer chat jsonl common
+base kernels_src mma cpu ops plan gpu weights self_check exec text requests jinja answer chat verbatim.c receipts traces bench jsonl common
 eval eval/import eval/report eval/run serve cli main.c
 """.split()
 # What planner/ may include besides its own headers; who may include the planner, and the checker of its plans.
@@ -73,7 +73,7 @@ RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch|backend_cpu|backend_gpu|block_t
                   r"text/(?:stop_text|detokenizer)|cpu/(?!pool\b)\w+|mma/\w+)\.c")
 
 FILE_LINES = {".c": 800, ".cpp": 800, ".cu": 800, ".py": 800, ".sh": 200, ".h": 250, ".cuh": 250}
-PUBLIC_HEADER, PUBLIC_HEADER_LINES = "engine/verbatim.h", 340  # one header shows users everything
+PUBLIC_HEADER, PUBLIC_HEADER_LINES = "engine/verbatim.h", 400  # one header shows users everything
 FUNCTION_LINES, KERNEL_LINES, LINE_COLUMNS, COMMENT_LINES, FOLDER_FILES = 70, 200, 140, 15, 45
 
 BANNED_WORDS = [(r"\bTODO\b|\bFIXME\b|\bXXX\b|\bHACK\b", "unfinished work"), (r"(?i)\bfor now\b", "provisional wording")]

@@ -3,6 +3,7 @@
  * Owns the subcommand's arguments and the wording of its report. audit.h decides what is compared. */
 #include "cli/cli.h"
 #include "traces/audit.h"
+#include "common/hub.h"
 #include "common/compare.h"
 #include "common/options.h"
 #include "common/output.h"
@@ -44,6 +45,7 @@ static const char HELP[] =
 typedef struct audit_command {
   audit_options options;
   const char *plan_path;
+  char model_path[CLI_HUB_PATH_BYTES_MAX]; /* the model folder, if it was a name on the Hub */
   bool json, quiet;
   plan plan;
   audit *audit;
@@ -91,6 +93,7 @@ static status read_arguments(audit_command *self, int argc, char **argv) {
     o->trace_path = words[0];
     self->plan_path = words[1];
     o->model_dir = words[2];
+    result = cli_hub_resolve(&o->model_dir, self->model_path);
   }
   free(words);
   o->position_min = positions.least;

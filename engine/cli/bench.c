@@ -117,7 +117,8 @@ static status read_arguments(bench_command *self, int argc, char **argv) {
   TRY(take_shares("--acceptance", "0.83,0.72,0.65", o));
   if (!words) return FAIL(ERR_LIMIT, "bench: no memory");
   status result = cli_options_parse(table, argc, argv, words, &count);
-  if (result == OK && count != 1) result = FAIL(ERR_USAGE, "bench: expected PLAN, found %u words; hint: verbatim bench --help", count);
+  if (result == OK && count != 1) result = FAIL(ERR_USAGE, "bench: expected PLAN, found %u word%s; hint: verbatim bench --help",
+                                                count, CLI_OPTIONS_PLURAL(count));
   if (result == OK) self->plan_path = words[0];
   free(words);
   TRY(result);

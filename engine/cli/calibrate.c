@@ -74,10 +74,12 @@ static status parse_arguments(calibration *self, int argc, char **argv) {
                           {"--force", NULL, &self->force}};
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
-  if (count != 2) return FAIL(ERR_USAGE, "calibrate: expected PLAN MODEL_DIR, found %u words; hint: verbatim calibrate --help", count);
+  if (count != 2) return FAIL(ERR_USAGE, "calibrate: expected PLAN MODEL_DIR, found %u word%s; hint: verbatim calibrate --help",
+                              count, CLI_OPTIONS_PLURAL(count));
   if (!self->jsonl) return FAIL(ERR_USAGE, "calibrate: expected --jsonl FILE; hint: verbatim calibrate --help");
   self->engine.plan_path = self->words[0];
   self->engine.model_dir = self->words[1];
+  TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   return OK;
 }
 

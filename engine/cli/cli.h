@@ -10,6 +10,7 @@ int cli_doctor(int argc, char **argv);
 int cli_digest(int argc, char **argv);
 int cli_calibrate(int argc, char **argv);
 int cli_run(int argc, char **argv);
+int cli_chat(int argc, char **argv);
 int cli_score(int argc, char **argv);
 int cli_eval(int argc, char **argv);
 int cli_import(int argc, char **argv);

@@ -6,7 +6,6 @@
 #include "common/output.h"
 #include "eval/compare.h"
 #include "eval/run/saved.h"
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,7 +156,9 @@ static status parse_arguments(compare_run *self, int argc, char **argv, const ch
   const cli_option table[] = {{"--json", NULL, &self->json}, {"--differ", take_differ, &self->terms}, {NULL, NULL, NULL}};
   uint32_t count = 0;
   TRY(cli_options_parse(table, argc, argv, words, &count));
-  if (count != 2) return FAIL(ERR_USAGE, "compare: expected two manifests, found %" PRIu32 " words; hint: verbatim compare --help", count);
+  if (count != 2)
+    return FAIL(ERR_USAGE, "compare: expected two manifests, found %u word%s; hint: verbatim compare --help", count,
+                CLI_OPTIONS_PLURAL(count));
   self->paths[0] = words[0];
   self->paths[1] = words[1];
   return OK;

@@ -4,6 +4,7 @@
  * Three passes over all *.safetensors files: threads read parts into pinned slots while one thread uploads them to scratch memory, without
  * digests; then reading alone; then uploading alone. Needs no plan. Must not know tensors. Read next: staging.h, weights.c. */
 #include "cli/cli.h"
+#include "common/hub.h"
 #include "base/clock.h"
 #include "base/input_file.h"
 #include "gpu/gpu.h"
@@ -33,6 +34,7 @@ typedef struct file {
 
 typedef struct copy {
   const char *model_dir;
+  char model_path[CLI_HUB_PATH_BYTES_MAX]; /* model_dir, if it was a name on the Hub */
   uint32_t threads, device_index;
   bool is_json;
   file *files;
@@ -243,7 +245,8 @@ static status read_arguments(copy *self, int argc, char **argv) {
       return FAIL(ERR_USAGE, "probe --copy: unexpected argument \"%.80s\"; hint: verbatim probe --help", word);
     else self->model_dir = word;
   }
-  return self->model_dir ? OK : FAIL(ERR_USAGE, "probe --copy: expected a model folder; hint: verbatim probe --help");
+  if (!self->model_dir) return FAIL(ERR_USAGE, "probe --copy: expected a model folder; hint: verbatim probe --help");
+  return cli_hub_resolve(&self->model_dir, self->model_path);
 }
 
 int cli_copy(int argc, char **argv) {

@@ -3,6 +3,7 @@
  * Owns the subcommand's arguments and the output, a text that diff(1) can compare for two folders. Read next: weights/tree.h. */
 #include "cli/cli.h"
 #include "base/base.h"
+#include "common/hub.h"
 #include "common/options.h"
 #include "common/output.h"
 #include "plan/plan.h"
@@ -34,6 +35,7 @@ static const char HELP[] =
 
 typedef struct digest_run {
   const char **words; /* from argv: plan and model folder */
+  char model_path[CLI_HUB_PATH_BYTES_MAX]; /* the model folder, if it was a name on the Hub */
   bool json, quiet, sha256;
   uint32_t threads;
   cli_output_progress progress;
@@ -47,7 +49,9 @@ static status parse_arguments(digest_run *self, int argc, char **argv) {
                               {"--sha256", NULL, &self->sha256},
                               {"--threads", cli_options_u32, &self->threads}, {0}};
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
-  return count == 2 ? OK : FAIL(ERR_USAGE, "digest: expected PLAN MODEL_DIR, found %u words; hint: verbatim digest --help", count);
+  if (count != 2) return FAIL(ERR_USAGE, "digest: expected PLAN MODEL_DIR, found %u word%s; hint: verbatim digest --help",
+                              count, CLI_OPTIONS_PLURAL(count));
+  return cli_hub_resolve(&self->words[1], self->model_path);
 }
 
 static void show_progress(void *context, uint64_t done, uint64_t total) {

@@ -20,7 +20,7 @@
 #define CONNECTIONS_DEFAULT "1024" /* the default of `verbatim serve` */
 
 static const char HELP[] =
-  "usage: verbatim doctor [PLAN [MODEL_DIR]] [options]\n\n"
+  "usage: verbatim doctor [PLAN] [MODEL_DIR] [options]\n\n"
   "Checks the machine and, if given, the plan, the model folder and the deployment. Each check prints a\n"
   "line: ok, unused (absent, and not needed here), a warning (it works, but not as well) or a problem;\n"
   "what was found, and what to do. With a plan of several GPUs it copies between every two of them, and\n"
@@ -28,6 +28,7 @@ static const char HELP[] =
   "the first problem.\n\n"
   "Examples:\n"
   "  verbatim doctor\n"
+  "  verbatim doctor MODEL_DIR\n"
   "  verbatim doctor my.plan MODEL_DIR --device gpu\n"
   "  verbatim doctor --config deploy.yaml --json\n\n"
   CLI_CONFIG_HELP
@@ -39,6 +40,7 @@ typedef struct doctor_run {
   cli_config config;
   const char *plan_path, *model_dir, *cache_dir;
   const char **words; /* from argv */
+  char model_path[CLI_HUB_PATH_BYTES_MAX]; /* model_dir, if it was a name on the Hub */
   bool json;
   cli_doctor_machine machine;
   cli_doctor_report report;
@@ -50,14 +52,20 @@ static status parse_arguments(doctor_run *self, int argc, char **argv) {
                           {"--json", NULL, &self->json}};
   cli_config_options(&self->config, CLI_CONFIG_DOCTOR, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
-  if (count > 2) return FAIL(ERR_USAGE, "%s: expected a plan and a model folder; hint: verbatim doctor --help", self->words[2]);
-  self->plan_path = self->words[0];
-  self->model_dir = count > 1 ? self->words[1] : NULL;
+  uint32_t first = 0;
+  TRY(cli_files_engine(self->words, &self->plan_path, &self->model_dir, &first));
+  if (count > first) return FAIL(ERR_USAGE, "doctor: expected [PLAN] [MODEL_DIR], found also \"%s\"; hint: verbatim doctor --help",
+                                 self->words[first]);
   status result = cli_config_apply(&self->config, table, argc, argv);
   if (result != OK && self->config.dump) return result;
   if (result != OK) cli_doctor_report_fail(&self->report, "configuration", CLI_DOCTOR_PROBLEM, result);
   cli_config_place(&self->config, "plan", &self->plan_path);
   cli_config_place(&self->config, "model", &self->model_dir);
+  result = self->config.dump ? OK : cli_hub_resolve(&self->model_dir, self->model_path);
+  if (result != OK) {
+    cli_doctor_report_fail(&self->report, "model", CLI_DOCTOR_PROBLEM, result);
+    self->model_dir = NULL;
+  }
   return OK;
 }
 
@@ -67,9 +75,14 @@ static void check_deployment(doctor_run *self) {
   char text[DIGEST_TEXT_BYTES];
   if (cli_doctor_report_find(&self->report, "configuration")) return;
   digest id = cli_config_digest(&self->config);
-  if (!self->plan_path || !self->model_dir) {
-    cli_doctor_report_add(&self->report, "configuration", CLI_DOCTOR_WARNING, "the keys plan and model name them", "%s names no %s",
-                          self->config.path, self->plan_path ? "model" : "plan");
+  if (!self->model_dir) {
+    cli_doctor_report_add(&self->report, "configuration", CLI_DOCTOR_WARNING, "the key model names it", "%s names no model",
+                          self->config.path);
+    return;
+  }
+  if (!self->plan_path) {
+    cli_doctor_report_add(&self->report, "configuration", CLI_DOCTOR_OK, NULL, "%s: digest %s; names no plan: one is made in the cache "
+                          "folder", self->config.path, digest_text(id.bytes, text));
     return;
   }
   status result = cli_config_find_plan(&self->config, self->plan_path, self->model_dir, &is_there);
@@ -135,7 +148,7 @@ int cli_doctor(int argc, char **argv) {
   self->machine.device = VERBATIM_DEVICE_AUTO;
   self->words = calloc((size_t)argc + 1, sizeof *self->words);
   status result = self->words ? examine(self, argc, argv) : FAIL(ERR_LIMIT, "no memory");
-  if (result != OK) fprintf(stderr, "verbatim: doctor: %s\n", fail_text());
+  if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
   else result = cli_doctor_report_code(&self->report);
   cli_config_close(&self->config);
   free(self->words);

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE /* for AI_NUMERICSERV */
 #include "cli/doctor_machine.h"
 #include "base/processor.h"
+#include "common/memory.h"
 #include "gpu/gemm_lt.h"
 #include "gpu/gpu.h"
 #include "gpu/jit.h"
@@ -26,23 +27,12 @@
 
 /* === Processor and memory =================================================================================================== */
 
-/* The kernel's MemAvailable, or else all memory. */
-static uint64_t free_memory(uint64_t total) {
-  unsigned long long kilobytes = 0;
-  char line[256];
-  FILE *file = fopen("/proc/meminfo", "r");
-  while (file && fgets(line, sizeof line, file))
-    if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1) break;
-  if (file) fclose(file);
-  return kilobytes ? (uint64_t)kilobytes * 1024 : total;
-}
-
 void cli_doctor_machine_check_cpu(cli_doctor_report *report, cli_doctor_machine *machine) {
   const char *isa = processor_isa();
   long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
   uint64_t total = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
   bool is_slow = *isa == 'p'; /* portable */
-  machine->memory_bytes = free_memory(total);
+  machine->memory_bytes = cli_memory_available(total);
   cli_doctor_report_add(report, "cpu", is_slow ? CLI_DOCTOR_WARNING : CLI_DOCTOR_OK,
                         is_slow ? "work on the CPU is slow without AVX2 and FMA; no bit depends on it" : NULL, "%ld cores, %s", cores, isa);
   cli_doctor_report_add(report, "memory", CLI_DOCTOR_OK, NULL, "%.1f GiB, %.1f GiB free for programs", (double)total / GIB,

@@ -4,6 +4,7 @@
 #include "cli/doctor_ranks.h"
 #include "chat/chat.h"
 #include "common/files.h"
+#include "common/generation.h"
 #include "common/stop_ids.h"
 #include "base/digest.h"
 #include "base/sha256.h"
@@ -85,6 +86,16 @@ static void check_answers(cli_doctor_report *report, const chat *templates) {
                         "%s", serve_reading_text(&reading, text));
 }
 
+static void check_generation(cli_doctor_report *report, const char *model_dir) {
+  char note[CLI_GENERATION_NOTE_BYTES];
+  json_t *values = NULL;
+  status result = cli_generation_read(model_dir, &values);
+  cli_generation_note(values, false, note);
+  json_decref(values);
+  if (result != OK) cli_doctor_report_fail(report, "sampling", CLI_DOCTOR_PROBLEM, result);
+  else if (*note) cli_doctor_report_add(report, "sampling", CLI_DOCTOR_UNUSED, NULL, "%s", note);
+}
+
 static void check_chat(cli_doctor_report *report, const char *model_dir) {
   chat *templates = NULL;
   status result = chat_open(&templates, model_dir, NULL);
@@ -112,6 +123,7 @@ void cli_doctor_model_check(cli_doctor_report *report, const char *model_dir) {
   check_weights(report, model_dir);
   check_tokenizer(report, model_dir);
   check_stop_ids(report, model_dir);
+  check_generation(report, model_dir);
   check_chat(report, model_dir);
 }
 

@@ -1,5 +1,6 @@
 /* cli/doctor_report.c - see cli/doctor_report.h. Lines are kept in the order of the checks. */
 #include "cli/doctor_report.h"
+#include "common/options.h"
 #include "common/output.h"
 #include <stdarg.h>
 #include <string.h>
@@ -72,8 +73,9 @@ void cli_doctor_report_print(const cli_doctor_report *self, FILE *to) {
     }
     putc('\n', to);
   }
-  fprintf(to, "%u problems, %u warnings\n", cli_doctor_report_count(self, CLI_DOCTOR_PROBLEM),
-          cli_doctor_report_count(self, CLI_DOCTOR_WARNING));
+  const uint32_t problems = cli_doctor_report_count(self, CLI_DOCTOR_PROBLEM);
+  const uint32_t warnings = cli_doctor_report_count(self, CLI_DOCTOR_WARNING);
+  fprintf(to, "%u problem%s, %u warning%s\n", problems, CLI_OPTIONS_PLURAL(problems), warnings, CLI_OPTIONS_PLURAL(warnings));
 }
 
 /* A text from a file or a driver may not be UTF-8; it is then replaced by a note. */

@@ -3,28 +3,34 @@
  * Owns the subcommand's arguments. EVALUATION.md is normative. Read next: eval/run/run.h. */
 #include "cli/cli.h"
 #include "common/config.h"
+#include "common/generation.h"
 #include "eval/run/run.h"
 #include "common/options.h"
 #include "common/output.h"
+#include "common/plan_cache.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define EXIT_INTERRUPTED 130
 #define PATH_BYTES 4096
 
 static const char HELP[] =
-  "usage: verbatim eval TASK.yaml... --plan PLAN --model MODEL_DIR --output DIR [options]\n\n"
+  "usage: verbatim eval TASK.yaml... --model MODEL_DIR [--plan PLAN] [--output DIR] [options]\n\n"
   "Runs the items of task files and writes DIR/manifest.json (scores, and all that is needed to repeat\n"
   "the run), DIR/results.jsonl (a line per item), DIR/receipt and DIR/report.html. EVALUATION.md has a\n"
   "guide and defines the formats. `verbatim replay` repeats the run.\n\n"
+  CLI_PLAN_CACHE_HELP
   "Examples:\n"
+  "  verbatim eval task.yaml --model MODEL_DIR\n"
   "  verbatim eval tests/examples/*.yaml --plan build/tiny.plan --model tests/tiny --output out\n"
   "  verbatim eval task.yaml --plan my.plan --model MODEL_DIR --output out --resume\n"
   "  verbatim eval task.yaml --config deploy.yaml --output out --perturb parity=fast-prefill\n\n"
   "  --plan PLAN         the plan\n"
   "  --model MODEL_DIR   the model's folder\n"
-  "  --output DIR        a new folder, or with --resume that of an interrupted evaluation\n"
+  "  --output DIR        a new folder, or with --resume that of an interrupted evaluation (a new\n"
+  "                      one in the current folder, eval-YYYYMMDD-HHMMSS)\n"
   "  --resume            continue an interrupted evaluation after the items that are complete\n"
   "  --no-text           no texts of items in manifest, results and report, only digests and figures;\n"
   "                      for data that must not be passed on; the receipt holds token ids\n"
@@ -33,6 +39,7 @@ static const char HELP[] =
   "                      plan's file, or KEY=VALUE of chunk-tokens, group-chunks, parity,\n"
   "                      latent-norm-eps, kv-cache-dtype, kv-cache-scales; may be repeated\n"
   "  --chat-template FILE  a Jinja template in place of the model's own\n"
+  CLI_GENERATION_HELP
   "  --output-format F   text: a table of the scores; json: the manifest's outcome (text)\n"
   CLI_CONFIG_HELP;
 
@@ -42,6 +49,9 @@ typedef struct eval_options {
   const char *const *tasks; /* [task_count]: from the command line, or from the deployment file */
   uint32_t task_count;
   cli_config config;
+  bool uses_generation; /* generation_config.json has defaults of tasks */
+  json_t *generation;   /* these; NULL: none */
+  char folder[32]; /* the name of --output if none is given */
 } eval_options;
 
 static status take_limit(const char *name, const char *value, void *target) {
@@ -58,7 +68,8 @@ static status parse_arguments(eval_run *self, eval_options *o, int argc, char **
     {"--plan", cli_options_text, &self->engine.plan_path}, {"--model", cli_options_text, &self->engine.model_dir},
     {"--output", cli_options_text, &self->folder}, {"--resume", NULL, &self->resume}, {"--no-text", NULL, &self->without_text},
     {"--limit", take_limit, &self->tasks}, {"--perturb", eval_run_perturb, self},
-    {"--output-format", cli_options_text, &o->format}, {"--chat-template", cli_options_text, &self->chat_template}};
+    {"--output-format", cli_options_text, &o->format}, {"--chat-template", cli_options_text, &self->chat_template},
+    {"--generation-config", cli_generation_take, &o->uses_generation}};
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   cli_config_options(&o->config, CLI_CONFIG_EVAL, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, o->words, &o->task_count));
@@ -66,9 +77,10 @@ static status parse_arguments(eval_run *self, eval_options *o, int argc, char **
   o->tasks = cli_config_words(&o->config, "tasks", o->words, &o->task_count);
   if (o->config.dump) return OK;
   if (o->task_count == 0) return FAIL(ERR_USAGE, "eval: expected task files; hint: verbatim eval --help");
-  if (!self->engine.plan_path || !self->engine.model_dir || !self->folder)
-    return FAIL(ERR_USAGE, "eval: expected --plan PLAN --model MODEL_DIR --output DIR, found no %s; hint: verbatim eval --help",
-                !self->engine.plan_path ? "--plan" : !self->engine.model_dir ? "--model" : "--output");
+  if (!self->engine.model_dir) return FAIL(ERR_USAGE, "eval: expected --model MODEL_DIR, found no --model; hint: verbatim eval --help");
+  TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
+  if (!self->folder && self->resume)
+    return FAIL(ERR_USAGE, "--resume: expected --output DIR, the folder of the interrupted evaluation, found no --output; hint: name it");
   if (self->engine.receipt_path) return FAIL(ERR_USAGE, "--receipt: the receipt of an evaluation is DIR/receipt");
   if (strcmp(o->format, "text") != 0 && strcmp(o->format, "json") != 0)
     return FAIL(ERR_USAGE, "--output-format: expected text or json, found \"%s\"", o->format);
@@ -87,11 +99,23 @@ static status tell_sha256(const eval_run *self) {
   return cli_engine_print_sha256(path);
 }
 
+static void name_folder(eval_run *self, eval_options *o) {
+  struct tm parts;
+  const time_t seconds = time(NULL);
+  gmtime_r(&seconds, &parts);
+  strftime(o->folder, sizeof o->folder, "eval-%Y%m%d-%H%M%S", &parts);
+  self->folder = o->folder;
+  if (!self->engine.quiet) fprintf(stderr, "results go to %s\n", o->folder);
+}
+
 static status eval_steps(eval_run *self, eval_options *o, int argc, char **argv) {
   TRY(parse_arguments(self, o, argc, argv));
   if (o->config.dump) return cli_config_dump(&o->config, stdout);
+  if (o->uses_generation) TRY(cli_generation_read(self->engine.model_dir, &o->generation));
+  self->generation = self->tasks.defaults = o->generation;
   for (uint32_t i = 0; i < o->task_count; i++) TRY(eval_tasks_add(&self->tasks, o->tasks[i]));
-  TRY(cli_config_plan(&o->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
+  TRY(cli_plan_cache_ensure(&self->engine, &o->config));
+  if (!self->folder) name_folder(self, o);
   const cli_files_row files[] = {CLI_CONFIG_FILES(&o->config)};
   self->files = files;
   self->file_count = ARRAY_LEN(files);
@@ -117,6 +141,7 @@ int cli_eval(int argc, char **argv) {
   if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
   bool interrupted = self.is_interrupted;
   eval_run_close(&self);
+  json_decref(options.generation);
   cli_config_close(&options.config);
   free(options.words);
   return result == OK && interrupted ? EXIT_INTERRUPTED : fail_exit_code(result);

@@ -6,7 +6,10 @@
 #include "base/base.h"
 #include "base/whole_file.h"
 #include "common/config.h"
+#include "common/engine.h"
 #include "common/files.h"
+#include "common/generation.h"
+#include "common/hub.h"
 #include "common/plan_file.h"
 #include "common/stop_ids.h"
 #include "planner/print.h"
@@ -37,7 +40,8 @@ static const char HELP[] =
   "  --max-logit-rows N  logits rows per step (max-num-seqs)\n"
   "  --kv-pages N        KV pages of 64 tokens (enough for all sequences, or what fits)\n"
   "  --kv-memory-bytes B the same in bytes; sizes may be written as 140GiB\n"
-  "  --device-memory-bytes B  memory of the GPU; the plan must fit in it (default: not checked)\n"
+  "  --device-memory-bytes B  memory of the GPU; the plan must fit in it (default: not checked). auto:\n"
+  "                      what is free on the GPU now, less 1 GiB; on the CPU three quarters of the RAM\n"
   "  --gpu-memory-utilization X  share of device-memory-bytes that the plan may take (0.9)\n"
   "  --ladder N,N,...    row counts of captured decode graphs (1, 2, 4, ... max-num-seqs)\n"
   "  --tensor-parallel-size N  GPUs of one machine that share the model, a divisor of its heads; no bit\n"
@@ -67,6 +71,7 @@ typedef struct plan_run {
   cli_config config;
   const char *model_dir, *profile, *output;
   const char **words; /* from argv: the model folder */
+  char model_path[CLI_HUB_PATH_BYTES_MAX]; /* model_dir, if it was a name on the Hub */
   bool force, quiet;
 } plan_run;
 
@@ -83,6 +88,7 @@ static status parse_arguments(plan_run *self, int argc, char **argv) {
   cli_config_place(&self->config, "model", &self->model_dir);
   cli_config_place(&self->config, "plan", &self->output);
   if (self->config.dump) return OK;
+  TRY(cli_hub_resolve(&self->model_dir, self->model_path));
   if (!self->model_dir) return FAIL(ERR_USAGE, "expected a model folder; hint: verbatim plan --help");
   if (!self->output) return FAIL(ERR_USAGE, "expected -o FILE; hint: verbatim plan --help");
   return OK;
@@ -95,22 +101,39 @@ static status check_output(const plan_run *self) {
   return cli_plan_file_check(self->output, self->model_dir, self->force);
 }
 
-static status make(const plan_run *self, const char *deploy) {
+static status write_plan(const plan_run *self, const char *deploy, const cli_memory *memory) {
   const cli_plan_file_source source = {.model_dir = self->model_dir, .deploy = deploy, .profile = self->profile};
   void *plan = NULL;
   size_t bytes = 0;
-  char stop_ids[CLI_STOP_IDS_BYTES];
-  TRY(check_output(self));
+  char stop_ids[CLI_STOP_IDS_BYTES], sampling[CLI_GENERATION_NOTE_BYTES];
+  json_t *values = NULL;
   TRY(cli_stop_ids_note(self->model_dir, stop_ids));
+  TRY(cli_generation_read(self->model_dir, &values));
+  cli_generation_note(values, false, sampling);
+  json_decref(values);
   TRY(cli_plan_file_make(&source, &plan, &bytes));
   status result = whole_file_write(self->output, plan, bytes);
   if (result == OK && !self->quiet) {
     print_summary(stdout, plan);
     print_notes(stdout, plan);
     if (*stop_ids) printf("  %s\n", stop_ids);
+    if (*sampling) printf("  %s\n", sampling);
+    if (memory->bytes) cli_memory_print(memory, stdout);
     printf("written        %s (%zu bytes)\n", self->output, bytes);
   }
   free(plan);
+  return result;
+}
+
+static status make(plan_run *self) {
+  const char *device = cli_config_value(&self->config, "device");
+  cli_memory memory;
+  char *deploy = NULL;
+  TRY(check_output(self));
+  if (device) TRY(cli_engine_device("device", device, &self->config.device));
+  TRY(cli_config_deploy(&self->config, &memory, &deploy));
+  status result = write_plan(self, deploy, &memory);
+  free(deploy);
   return result;
 }
 
@@ -121,11 +144,9 @@ int cli_plan(int argc, char **argv) {
   }
   plan_run self = {.words = calloc((size_t)argc, sizeof(char *))};
   status result = self.words ? parse_arguments(&self, argc, argv) : FAIL(ERR_LIMIT, "no memory");
-  char *deploy = result == OK ? cli_config_deploy(&self.config) : NULL;
-  if (result == OK) result = self.config.dump ? cli_config_dump(&self.config, stdout) : make(&self, deploy);
-  free(deploy);
+  if (result == OK) result = self.config.dump ? cli_config_dump(&self.config, stdout) : make(&self);
   cli_config_close(&self.config);
   free(self.words);
-  if (result != OK) fprintf(stderr, "verbatim: plan: %s\n", fail_text());
+  if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
   return fail_exit_code(result);
 }

@@ -71,7 +71,8 @@ static status parse_arguments(replay *self, int argc, char **argv) {
     {"--stepwise", NULL, &self->stepwise}, {"--chat-template", cli_options_text, &self->run.chat_template}};
   cli_engine_options(&self->run.engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
-  if (count != 1) return FAIL(ERR_USAGE, "replay: expected one MANIFEST, found %u words; hint: verbatim replay --help", count);
+  if (count != 1) return FAIL(ERR_USAGE, "replay: expected one MANIFEST, found %u word%s; hint: verbatim replay --help",
+                              count, CLI_OPTIONS_PLURAL(count));
   if (self->run.engine.receipt_path) return FAIL(ERR_USAGE, "--receipt: with --output DIR the receipt is DIR/receipt");
   self->manifest_path = self->words[0];
   self->run.engine.config.no_drafts |= self->stepwise;
@@ -81,12 +82,14 @@ static status parse_arguments(replay *self, int argc, char **argv) {
 static const char *hint(const json_t *facts, const char *key) { return json_string_value(json_object_get(facts, key)); }
 
 static status take_hints(replay *self) {
+  TRY(cli_hub_resolve(&self->run.engine.model_dir, self->run.engine.model_path));
   const json_t *facts = json_object_get(self->saved.manifest, "run"), *words = json_object_get(facts, "perturb");
   size_t others = json_array_size(json_object_get(json_object_get(self->saved.manifest, "setup"), "perturbed"));
   cli_engine *engine = &self->run.engine;
   const json_t *setup = json_object_get(self->saved.manifest, "setup");
   self->run.without_text = json_is_false(json_object_get(setup, "with_text"));
   self->run.rescored_from = json_object_get(setup, "rescored_from");
+  self->run.generation = json_object_get(setup, "generation_config");
   if (!engine->plan_path && hint(facts, "plan")) {
     TRY(eval_paths_in(self->saved.folder, hint(facts, "plan"), self->plan));
     engine->plan_path = self->plan;

@@ -4,11 +4,14 @@
  * Read next: common/engine.h, common/sampling.h, items.h, transcript.h. */
 #include "cli/cli.h"
 #include "base/special_file.h"
+#include "common/conversation.h"
 #include "common/engine.h"
 #include "common/files.h"
+#include "common/generation.h"
 #include "common/lines.h"
 #include "common/options.h"
 #include "common/output.h"
+#include "common/plan_cache.h"
 #include "common/sampling.h"
 #include "common/trace.h"
 #include "jsonl/items.h"
@@ -29,11 +32,13 @@
 #define NAME_ROOM (JSON_LINE_ID_BYTES_MAX + 16u) /* an id and a number */
 
 static const char HELP[] =
-  "usage: verbatim run PLAN MODEL_DIR [PROMPT...] [options]\n\n"
+  "usage: verbatim run [PLAN] MODEL_DIR [PROMPT...] [options]\n\n"
   "Generates text. Prompts come from the arguments, from --jsonl, or else from stdin, one per line (\"-\"\n"
   "also means stdin).\n\n"
+  CLI_PLAN_CACHE_HELP
   "Examples:\n"
-  "  verbatim run my.plan MODEL_DIR \"a prompt\" --stream\n"
+  "  verbatim run MODEL_DIR \"a prompt\"\n"
+  "  verbatim run my.plan MODEL_DIR \"a question\" --chat --stream\n"
   "  verbatim run my.plan MODEL_DIR --jsonl prompts.jsonl --output jsonl --receipt my.receipt\n"
   "  verbatim run my.plan MODEL_DIR \"a prompt\" --temperature 0.8 --top-p 0.95 --seed 7 --n 4\n\n"
   "  --jsonl FILE        one JSON object per line: \"prompt\" or \"prompt_ids\", optionally \"id\", \"task\",\n"
@@ -44,7 +49,10 @@ static const char HELP[] =
   "                      \"deadline_seconds\"; - is stdin\n"
   "  --ids               prompts are token ids, and so is the output\n"
   "  --no-bos            do not add the begin-of-sequence token to text\n"
+  "  --chat              each prompt is a user's message, in the model's chat template\n"
+  CLI_CONVERSATION_HELP
   CLI_SAMPLING_HELP
+  CLI_GENERATION_HELP
   "  --output text|jsonl form of the output (text)\n"
   "  --stream            print text as it is generated (one prompt)\n"
   "  --logits FILE       write the fp32 logits of every prompt position, [positions][vocab], in the\n"
@@ -56,7 +64,8 @@ typedef struct run_options {
   const char **words;   /* from argv: plan, model folder and prompts */
   const char **prompts; /* [prompt_count], in words */
   uint32_t prompt_count;
-  bool ids, no_bos, stream;
+  bool ids, no_bos, stream, chat, uses_generation;
+  const char *chat_template;
 } run_options;
 
 typedef struct run_request { /* a sample of an item in flight; the engine writes into its arrays */
@@ -80,6 +89,7 @@ typedef struct run {
   cli_engine engine;
   items items;
   tokenizer *tokenizer; /* NULL: ids only */
+  chat *chat;           /* NULL: without --chat */
   run_request *requests;  /* [request_count]; the samples of an item are adjacent */
   uint32_t request_count;
   uint32_t written;     /* number of leading requests whose output is written */
@@ -99,19 +109,26 @@ static status parse_arguments(run *self, int argc, char **argv) {
   cli_option table[64] = {
     {"--jsonl", cli_options_text, &o->jsonl}, {"--logits", cli_options_text, &o->logits_path},
     {"--output", cli_options_text, &o->output}, {"--ids", NULL, &o->ids}, {"--no-bos", NULL, &o->no_bos},
-    {"--stream", NULL, &o->stream}};
+    {"--stream", NULL, &o->stream}, {"--chat", NULL, &o->chat}, {"--chat-template", cli_options_text, &o->chat_template},
+    {"--generation-config", cli_generation_take, &o->uses_generation}};
   cli_sampling_options(&self->sampling, table, ARRAY_LEN(table));
   cli_trace_options(&self->trace, table, ARRAY_LEN(table));
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, o->words, &count));
-  if (count < 2) return FAIL(ERR_USAGE, "run: expected PLAN MODEL_DIR, found %u words; hint: verbatim run --help", count);
-  self->engine.plan_path = o->words[0];
-  self->engine.model_dir = o->words[1];
-  o->prompts = o->words + 2;
-  o->prompt_count = count - 2;
+  uint32_t first = 0;
+  TRY(cli_files_engine(o->words, &self->engine.plan_path, &self->engine.model_dir, &first));
+  if (!self->engine.model_dir)
+    return FAIL(ERR_USAGE, "run: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim run --help", count, CLI_OPTIONS_PLURAL(count));
+  TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
+  if (o->uses_generation) TRY(cli_generation_set(self->engine.model_dir, table, argc, argv, &self->sampling.params));
+  o->prompts = o->words + first;
+  o->prompt_count = count - first;
   if (strcmp(o->output, "text") != 0 && strcmp(o->output, "jsonl") != 0)
     return FAIL(ERR_USAGE, "--output: expected text or jsonl, found \"%s\"", o->output);
   if (o->stream && strcmp(o->output, "text") != 0) return FAIL(ERR_USAGE, "--stream: expected --output text, found %s", o->output);
+  if (o->chat && (o->ids || o->no_bos))
+    return FAIL(ERR_USAGE, "--chat: expected messages as text, found %s; hint: the template spells BOS", o->ids ? "--ids" : "--no-bos");
+  if (o->chat_template && !o->chat) return FAIL(ERR_USAGE, "--chat-template: expected --chat with it, found none; hint: add --chat");
   if (o->prompt_count && o->jsonl) return FAIL(ERR_USAGE, "run: expected prompts as arguments or --jsonl, found both");
   return cli_trace_check(&self->trace);
 }
@@ -159,6 +176,16 @@ static status open_tokenizer(run *self) {
   return OK;
 }
 
+static status encode_message(run *self, run_request *r) {
+  json_t *messages = json_array();
+  status result = messages ? OK : FAIL(ERR_LIMIT, "prompts: no memory");
+  if (result == OK) result = cli_conversation_add(messages, "user", r->item->prompt, r->item->prompt_bytes);
+  if (result == OK) result = cli_conversation_encode(self->chat, self->tokenizer, messages, &r->encoded_ids, &r->request.prompt_count);
+  json_decref(messages);
+  r->request.prompt = r->encoded_ids;
+  return result;
+}
+
 static status encode(run *self, run_request *r) {
   const item *from = r->item;
   if (from->ids) {
@@ -166,6 +193,7 @@ static status encode(run *self, run_request *r) {
     r->request.prompt_count = from->id_count;
     return OK;
   }
+  if (self->chat) return encode_message(self, r);
   size_t room = from->prompt_bytes + 8, count = 0;
   if (!(r->encoded_ids = malloc(room * sizeof *r->encoded_ids))) return FAIL(ERR_LIMIT, "prompts: no memory");
   TRY(tokenizer_encode(self->tokenizer, from->prompt, from->prompt_bytes, !self->options.no_bos, true, r->encoded_ids, room, &count));
@@ -373,11 +401,14 @@ static status run_all(run *self) {
 static status run_steps(run *self) {
   const cli_files_row files[] = {CLI_ENGINE_FILES(&self->engine), {CLI_FILES_READ, self->options.jsonl, "the input"},
                                  {CLI_FILES_WRITTEN, self->options.logits_path, "the logits"},
-                                 {CLI_FILES_WRITTEN, self->trace.path, "the trace"}};
+                                 {CLI_FILES_WRITTEN, self->trace.path, "the trace"},
+                                 {CLI_FILES_READ, self->options.chat_template, "the chat template"}};
   TRY(cli_files_check(files, ARRAY_LEN(files)));
+  TRY(cli_plan_cache_ensure(&self->engine, NULL));
   TRY(cli_engine_check(&self->engine));
   TRY(read_prompts(self));
   TRY(open_tokenizer(self));
+  if (self->options.chat) TRY(cli_conversation_open(&self->chat, self->engine.model_dir, self->options.chat_template));
   TRY(make_requests(self));
   self->engine.config.logits = self->options.logits_path != NULL;
   self->engine.config.trace = self->trace.path != NULL;
@@ -390,6 +421,7 @@ static status run_steps(run *self) {
 static void close_run(run *self) {
   cli_engine_close(&self->engine);
   tokenizer_close(self->tokenizer);
+  chat_close(self->chat);
   for (uint32_t i = 0; i < self->request_count; i++) {
     cli_trace_release(&self->requests[i].trace);
     free(self->requests[i].encoded_ids);
@@ -412,7 +444,7 @@ int cli_run(int argc, char **argv) {
   }
   run self = {.logits_fd = -1};
   self.options = (run_options){.output = "text"};
-  self.options.words = calloc((size_t)argc, sizeof *self.options.words);
+  self.options.words = calloc((size_t)argc + 1, sizeof *self.options.words);
   status result = self.options.words ? parse_arguments(&self, argc, argv) : FAIL(ERR_LIMIT, "no memory");
   if (result == OK) result = run_steps(&self);
   if (result != OK) {

@@ -9,6 +9,7 @@
 #include "common/lines.h"
 #include "common/options.h"
 #include "common/output.h"
+#include "common/plan_cache.h"
 #include "common/conditions.h"
 #include "common/trace.h"
 #include "jsonl/nonfinite.h"
@@ -28,8 +29,9 @@
 #define NAME_BYTES_MAX 288 /* an item's id, "#" and a number */
 
 static const char HELP[] =
-  "usage: verbatim score [PLAN MODEL_DIR] [--jsonl FILE] [options]\n\n"
+  "usage: verbatim score [[PLAN] MODEL_DIR] [--jsonl FILE] [options]\n\n"
   "Computes log-probabilities of given tokens, each after all before it.\n\n"
+  CLI_PLAN_CACHE_HELP
   "Examples:\n"
   "  verbatim score my.plan MODEL_DIR --jsonl items.jsonl > scores.jsonl\n"
   "  verbatim score my.plan MODEL_DIR --jsonl items.jsonl --output text --summary summary.json\n\n"
@@ -112,10 +114,12 @@ static status parse_arguments(score_run *self, int argc, char **argv) {
   cli_config_options(&self->config, CLI_CONFIG_SCORE, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, o->words, &count));
   TRY(cli_config_apply(&self->config, table, argc, argv));
-  cli_config_place_engine(&self->config, o->words, &self->engine.plan_path, &self->engine.model_dir);
+  TRY(cli_config_place_engine(&self->config, o->words, &self->engine.plan_path, &self->engine.model_dir));
   if (self->config.dump) return OK;
-  if (count > 2 || !self->engine.plan_path || !self->engine.model_dir)
-    return FAIL(ERR_USAGE, "score: expected PLAN MODEL_DIR, found %u words; hint: verbatim score --help", count);
+  if (!self->engine.model_dir)
+    return FAIL(ERR_USAGE, "score: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim score --help",
+                count, CLI_OPTIONS_PLURAL(count));
+  TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   if (strcmp(o->output, "text") != 0 && strcmp(o->output, "jsonl") != 0)
     return FAIL(ERR_USAGE, "--output: expected text or jsonl, found \"%s\"", o->output);
   if (o->top_logprobs > VERBATIM_TOP_LOGPROBS_MAX)
@@ -311,7 +315,7 @@ static status score_steps(score_run *self) {
                                  {CLI_FILES_READ, self->options.jsonl, "the input"}, {CLI_FILES_WRITTEN, summary_path, "the summary"},
                                  {CLI_FILES_WRITTEN, self->trace.path, "the trace"}};
   TRY(cli_files_check(files, ARRAY_LEN(files)));
-  TRY(cli_config_plan(&self->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
+  TRY(cli_plan_cache_ensure(&self->engine, &self->config));
   TRY(cli_engine_check(&self->engine));
   TRY(read_items(self));
   TRY(make_lists(self));

@@ -7,7 +7,9 @@
 #include "common/config.h"
 #include "common/engine.h"
 #include "common/files.h"
+#include "common/generation.h"
 #include "common/options.h"
+#include "common/plan_cache.h"
 #include "common/stop_ids.h"
 #include "base/clock.h"
 #include "base/digest.h"
@@ -38,10 +40,12 @@
 #define FINGERPRINT_BYTES (2 * DIGEST_TEXT_BYTES + 8)
 
 static const char HELP[] =
-  "usage: verbatim serve [PLAN MODEL_DIR] [options]\n\n"
+  "usage: verbatim serve [[PLAN] MODEL_DIR] [options]\n\n"
   "Serves OpenAI's HTTP API, with the bits that `verbatim run` gives. SERVING.md has a guide and\n"
   "defines the API.\n\n"
+  CLI_PLAN_CACHE_HELP
   "Examples:\n"
+  "  verbatim serve MODEL_DIR\n"
   "  verbatim serve my.plan MODEL_DIR --served-model-name my\n"
   "  verbatim serve --config deploy.yaml\n"
   "  curl -s localhost:8000/v1/completions --json '{\"model\": \"my\", \"prompt\": \"a prompt\"}'\n\n"
@@ -59,6 +63,7 @@ static const char HELP[] =
   "  --tool-call-parser NAME  return calls of a request's tools as tool_calls: auto (by the chat\n"
   "                      template), none, or deepseek_v3, deepseek_v31, deepseek_v32, glm45, hermes,\n"
   "                      kimi_k2, llama3_json (auto)\n"
+  CLI_GENERATION_HELP
   "  --api-key KEY       require \"Authorization: Bearer KEY\", except for /health, /ping and /version;\n"
   "                      better in the environment, as VERBATIM_API_KEY\n"
   "  --allowed-host NAME allow requests that name this host (header Host), on any port; * for all;\n"
@@ -88,6 +93,7 @@ typedef struct serve_options {
   uint32_t port, waiting_max, connections_max, client_seconds, drain_seconds;
   uint64_t body_bytes_max, request_bytes_max;
   serve_access_names hosts, origins;
+  bool uses_generation; /* generation_config.json has defaults of requests */
 } serve_options;
 
 typedef struct server {
@@ -98,6 +104,7 @@ typedef struct server {
   chat *chat;
   serve_reading reading;
   FILE *access_log, *request_log;
+  json_t *defaults;     /* fields that requests have unless they set them; NULL: none */
   serve_journal journal;
   serve_metrics metrics;
   serve_queue *queue;
@@ -164,17 +171,20 @@ static status parse_arguments(server *self, int argc, char **argv) {
     {"--ready-file", cli_options_text, &o->ready_file}, {"--allowed-host", take_host, &o->hosts},
     {"--allowed-origin", take_origin, &o->origins},
     {"--chat-template", cli_options_text, &o->chat_template}, {"--reasoning-parser", cli_options_text, &o->thoughts},
-    {"--tool-call-parser", cli_options_text, &o->calls}};
+    {"--tool-call-parser", cli_options_text, &o->calls},
+    {"--generation-config", cli_generation_take, &o->uses_generation}};
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   cli_config_options(&self->config, CLI_CONFIG_SERVE, table, ARRAY_LEN(table));
   o->api_key = getenv("VERBATIM_API_KEY");
   TRY(cli_options_parse(table, argc, argv, o->words, &count));
   TRY(cli_config_apply(&self->config, table, argc, argv));
-  cli_config_place_engine(&self->config, o->words, &self->engine.plan_path, &self->engine.model_dir);
+  TRY(cli_config_place_engine(&self->config, o->words, &self->engine.plan_path, &self->engine.model_dir));
   if (self->config.dump) return OK;
-  if (count > 2 || !self->engine.plan_path || !self->engine.model_dir)
-    return FAIL(ERR_USAGE, "serve: expected PLAN MODEL_DIR, found %u words; hint: verbatim serve --help", count);
+  if (!self->engine.model_dir)
+    return FAIL(ERR_USAGE, "serve: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim serve --help",
+                count, CLI_OPTIONS_PLURAL(count));
   if (!o->name) o->name = self->engine.model_dir;
+  TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   return check_options(o);
 }
 
@@ -271,7 +281,7 @@ static status open_http(server *self) {
     .router = {.api_key = o->api_key, .body_bytes_max = o->body_bytes_max},
     .access = {.hosts = o->hosts, .origins = o->origins, .bound = o->host},
     .model = {.name = o->name, .info = info, .tokenizer = self->tokenizer, .chat = self->chat, .reading = self->reading,
-              .fingerprint = self->fingerprint, .choices_max = CHOICES_MAX, .bytes_max = o->request_bytes_max},
+              .fingerprint = self->fingerprint, .defaults = self->defaults, .choices_max = CHOICES_MAX, .bytes_max = o->request_bytes_max},
     .queue = self->queue, .metrics = &self->metrics,
     .labels = {.model_name = o->name, .numerics_id = self->numerics_id, .plan_digest = self->plan_digest, .device = info->device,
                .kv_pages = info->kv_pages, .ranks = info->ranks, .draft_tokens = info->draft_tokens, .gpus = info->gpus,
@@ -338,11 +348,17 @@ static void close_server(server *self) {
 }
 
 /* Where answers may differ from those of transformers, for reasons that lie in the model's files. */
-static status tell_differences(const server *self) {
-  char stop_ids[CLI_STOP_IDS_BYTES];
+static status tell_differences(server *self) {
+  char stop_ids[CLI_STOP_IDS_BYTES], sampling[CLI_GENERATION_NOTE_BYTES];
   const char *remark = tokenizer_remark(self->tokenizer);
+  json_t *values = NULL;
   TRY(cli_stop_ids_note(self->engine.model_dir, stop_ids));
+  TRY(cli_generation_read(self->engine.model_dir, &values));
+  cli_generation_note(values, self->options.uses_generation, sampling);
+  if (self->options.uses_generation) self->defaults = values;
+  else json_decref(values);
   if (self->engine.quiet) return OK;
+  if (*sampling) fprintf(stderr, "note: %s\n", sampling);
   if (*stop_ids) fprintf(stderr, "note: %s\n", stop_ids);
   if (remark) fprintf(stderr, "note: %s\n", remark);
   return OK;
@@ -356,7 +372,7 @@ static status start(server *self) {
                                  {CLI_FILES_WRITTEN, o->ready_file, "the ready file"},
                                  {CLI_FILES_READ, o->chat_template, "the chat template"}};
   TRY(cli_files_check(files, ARRAY_LEN(files)));
-  TRY(cli_config_plan(&self->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
+  TRY(cli_plan_cache_ensure(&self->engine, &self->config));
   TRY(open_access_log(self));
   TRY(open_request_log(self));
   TRY(tokenizer_open(&self->tokenizer, self->engine.model_dir));
@@ -418,6 +434,7 @@ int cli_serve(int argc, char **argv) {
   close_server(&self);
   cli_engine_close(&self.engine);
   chat_close(self.chat);
+  json_decref(self.defaults);
   tokenizer_close(self.tokenizer);
   serve_metrics_close(&self.metrics);
   serve_journal_close(&self.journal);

@@ -4,12 +4,13 @@
  * planner/print.h writes the text. */
 #include "cli/cli.h"
 #include "base/base.h"
+#include "common/options.h"
 #include "common/output.h"
 #include "plan/plan.h"
 #include "planner/checks/check.h"
 #include "planner/print.h"
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 static const char HELP[] =
   "usage: verbatim show PLAN [--memory] [--ops] [--json] [--check]\n\n"
@@ -26,23 +27,21 @@ static const char HELP[] =
 
 typedef struct show_options {
   const char *path;
-  bool memory, ops, json, check, help;
+  bool memory, ops, json, check;
 } show_options;
 
 static status read_options(int argc, char **argv, show_options *o) {
-  for (int i = 1; i < argc; i++) {
-    const char *word = argv[i];
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) o->help = true;
-    else if (strcmp(word, "--memory") == 0) o->memory = true;
-    else if (strcmp(word, "--ops") == 0) o->ops = true;
-    else if (strcmp(word, "--json") == 0) o->json = true;
-    else if (strcmp(word, "--check") == 0) o->check = true;
-    else if (word[0] == '-') return FAIL(ERR_USAGE, "unknown option %s; hint: verbatim show --help", word);
-    else if (o->path) return FAIL(ERR_USAGE, "expected one plan, found also \"%s\"; hint: verbatim show --help", word);
-    else o->path = word;
-  }
-  if (!o->path && !o->help) return FAIL(ERR_USAGE, "expected a plan; hint: verbatim show --help");
-  return OK;
+  const cli_option table[] = {{"--memory", NULL, &o->memory}, {"--ops", NULL, &o->ops}, {"--json", NULL, &o->json},
+                              {"--check", NULL, &o->check}, {NULL, NULL, NULL}};
+  const char **words = calloc((size_t)argc + 1, sizeof *words);
+  uint32_t count = 0;
+  if (!words) return FAIL(ERR_LIMIT, "no memory");
+  status result = cli_options_parse(table, argc, argv, words, &count);
+  if (result == OK && count > 1) result = FAIL(ERR_USAGE, "expected one plan, found also \"%s\"; hint: verbatim show --help", words[1]);
+  if (result == OK && count == 0) result = FAIL(ERR_USAGE, "expected a plan; hint: verbatim show --help");
+  if (result == OK) o->path = words[0];
+  free(words);
+  return result;
 }
 
 static void print(const show_options *o, const plan_header *header) {
@@ -70,13 +69,13 @@ static status show(const show_options *o) {
 }
 
 int cli_show(int argc, char **argv) {
-  show_options options = {0};
-  status result = read_options(argc, argv, &options);
-  if (result == OK && options.help) {
+  if (cli_options_ask_help(argc, argv)) {
     fputs(HELP, stdout);
     return 0;
   }
+  show_options options = {.path = NULL};
+  status result = read_options(argc, argv, &options);
   if (result == OK) result = show(&options);
-  if (result != OK) fprintf(stderr, "verbatim: show: %s\n", fail_text());
+  if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
   return fail_exit_code(result);
 }

@@ -105,9 +105,11 @@ static status parse_arguments(verify_run *self, int argc, char **argv) {
   TRY(cli_signature_ready(&self->signature));
   if (self->signature.signers && count == 1) return OK;
   if (count != 3)
-    return FAIL(ERR_USAGE, "verify: expected RECEIPT PLAN MODEL_DIR, found %u words; hint: verbatim verify --help", count);
+    return FAIL(ERR_USAGE, "verify: expected RECEIPT PLAN MODEL_DIR, found %u word%s; hint: verbatim verify --help",
+                count, CLI_OPTIONS_PLURAL(count));
   self->engine.plan_path = self->words[1];
   self->engine.model_dir = self->words[2];
+  TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
   if (self->engine.config.max_active == 0) self->engine.config.max_active = 1;
   self->engine.config.no_prefix_cache = true; /* so that no result depends on an earlier request */
   self->engine.config.no_drafts |= self->stepwise;

@@ -1,6 +1,7 @@
 /* common/config.c - see common/config.h. Each key of the subcommand has an entry: its value as YAML, and its origin. */
 #include "common/config.h"
 #include "common/files.h"
+#include "common/memory.h"
 #include "common/plan_file.h"
 #include "plan/format.h"
 #include "base/special_file.h"
@@ -8,6 +9,7 @@
 #include "planner/deploy_config.h"
 #include "base/utf8.h"
 #include "base/whole_file.h"
+#include "verbatim.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -36,6 +38,7 @@ static uint32_t key_of(const cli_config *self, const cli_option *row) {
 void cli_config_options(cli_config *self, uint32_t user, cli_option *rows, size_t row_count) {
   size_t at = 0;
   self->user = user;
+  self->device = VERBATIM_DEVICE_AUTO;
   while (rows[at].name) at++;
   ASSERT(at + 2 < row_count);
   rows[at++] = (cli_option){"--config", cli_options_text, &self->path};
@@ -118,14 +121,13 @@ static status set_words(cli_config *self, uint32_t key, const char *text) {
 /* === The file =============================================================================================================== */
 
 static status check_key(const char *from, const flat_yaml_row *row) {
-  uint32_t key = find_key(row->key), nearest = 0;
+  const uint32_t key = find_key(row->key);
   const char *renamed = deploy_config_renamed(row->key);
   if (renamed) return FAIL(ERR_FORMAT, "%s: key \"%s\" is renamed to \"%s\"", from, row->key, renamed);
   if (key == cli_config_keys_count) {
-    for (uint32_t i = 0; i < cli_config_keys_count; i++)
-      if (spelling_distance(row->key, cli_config_keys[i].name) < spelling_distance(row->key, cli_config_keys[nearest].name)) nearest = i;
-    return FAIL(ERR_FORMAT, "%s: key \"%s\" is not known; hint: the nearest known key is \"%s\"", from, row->key,
-                cli_config_keys[nearest].name);
+    spelling_search search = spelling_begin(row->key, UINT32_MAX);
+    for (uint32_t i = 0; i < cli_config_keys_count; i++) spelling_try(&search, cli_config_keys[i].name);
+    return FAIL(ERR_FORMAT, "%s: key \"%s\" is not known; hint: the nearest known key is \"%s\"", from, row->key, search.nearest);
   }
   if (row->is_list && !(cli_config_keys[key].traits & CLI_CONFIG_IS_LIST))
     return FAIL(ERR_FORMAT, "%s: %s: expected one value, found a list", from, row->key);
@@ -263,11 +265,15 @@ void cli_config_place(cli_config *self, const char *key, const char **value) {
   else *value = cli_config_value(self, key);
 }
 
-void cli_config_place_engine(cli_config *self, const char *const *words, const char **plan_path, const char **model_dir) {
-  *plan_path = words[0];
-  *model_dir = words[0] ? words[1] : NULL;
+status cli_config_place_engine(cli_config *self, const char *const *words, const char **plan_path, const char **model_dir) {
+  uint32_t count = 0;
+  TRY(cli_files_engine(words, plan_path, model_dir, &count));
+  if (words[count])
+    return FAIL(ERR_USAGE, "%s: expected [PLAN] MODEL_DIR, found also \"%s\"; hint: verbatim %s --help", self->command, words[count],
+                self->command);
   cli_config_place(self, "plan", plan_path);
   cli_config_place(self, "model", model_dir);
+  return OK;
 }
 
 const char *const *cli_config_words(cli_config *self, const char *key, const char *const *words, uint32_t *count) {
@@ -282,16 +288,44 @@ const char *const *cli_config_words(cli_config *self, const char *key, const cha
 
 /* === The effective configuration ============================================================================================ */
 
-char *cli_config_deploy(const cli_config *self) {
+static const char *value_of(const cli_config *self, const char *key) { return self->entries[find_key(key)].value; }
+
+bool cli_config_is_auto(const cli_config *self) {
+  const char *value = value_of(self, "device-memory-bytes");
+  return value && strcmp(value, "auto") == 0;
+}
+
+uint32_t cli_config_gpus(const cli_config *self) {
+  const char *value = value_of(self, "tensor-parallel-size");
+  const unsigned long count = value ? strtoul(value, NULL, 10) : 1; /* the planner checks it */
+  return count > 0 && count <= RANKS_MAX ? (uint32_t)count : 1;
+}
+
+/* The planner's keys; device_bytes in place of the word auto, or 0: without the keys that bound the memory. */
+static char *deploy_with(const cli_config *self, uint64_t device_bytes) {
+  const bool is_auto = cli_config_is_auto(self);
   char *text = NULL;
   size_t bytes = 0;
   FILE *to = open_memstream(&text, &bytes);
   ASSERT(to != NULL);
-  for (uint32_t i = 0; i < cli_config_keys_count; i++)
-    if ((cli_config_keys[i].traits & CLI_CONFIG_OF_PLANNER) && self->entries[i].value)
-      fprintf(to, "%s: %s\n", cli_config_keys[i].name, self->entries[i].value);
+  for (uint32_t i = 0; i < cli_config_keys_count; i++) {
+    const char *name = cli_config_keys[i].name, *value = self->entries[i].value;
+    if (!(cli_config_keys[i].traits & CLI_CONFIG_OF_PLANNER) || !value) continue;
+    const bool is_size = strcmp(name, "device-memory-bytes") == 0, is_share = strcmp(name, "gpu-memory-utilization") == 0;
+    if (is_auto && device_bytes == 0 && (is_size || is_share)) continue;
+    if (is_auto && is_size) fprintf(to, "%s: %" PRIu64 "\n", name, device_bytes);
+    else fprintf(to, "%s: %s\n", name, value);
+  }
   ASSERT(fclose(to) == 0);
   return text;
+}
+
+status cli_config_deploy(const cli_config *self, cli_memory *memory, char **text) {
+  cli_memory found = {.bytes = 0};
+  if (cli_config_is_auto(self)) TRY(cli_memory_find(self->device, cli_config_gpus(self), &found));
+  *memory = found;
+  *text = deploy_with(self, found.bytes);
+  return OK;
 }
 
 digest cli_config_digest(const cli_config *self) {
@@ -364,6 +398,21 @@ static status make_plan(const cli_config *self, const char *model_dir, const cha
   return cli_plan_file_make(&source, bytes, byte_count);
 }
 
+/* What was generated for the memory that was free then holds for the pages that it has: the same plan, whatever is free now. */
+static char *deploy_of_auto(const cli_config *self, const char *plan_path) {
+  char *text = deploy_with(self, 0), *whole = NULL;
+  plan_header header = {.format_version = 0};
+  FILE *file = value_of(self, "kv-pages") || value_of(self, "kv-memory-bytes") ? NULL : fopen(plan_path, "rb");
+  const bool is_read = file && fread(&header, sizeof header, 1, file) == 1;
+  if (file) fclose(file);
+  if (!is_read) return text;
+  const size_t room = strlen(text) + 32;
+  ASSERT((whole = malloc(room)) != NULL);
+  snprintf(whole, room, "%skv-pages: %" PRIu32 "\n", text, header.limits.kv_pages);
+  free(text);
+  return whole;
+}
+
 status cli_config_find_plan(const cli_config *self, const char *plan_path, const char *model_dir, bool *is_there) {
   void *bytes = NULL;
   size_t byte_count = 0;
@@ -371,7 +420,7 @@ status cli_config_find_plan(const cli_config *self, const char *plan_path, const
   if (found) TRY(input_file_check(plan_path, INPUT_PLAN));
   *is_there = found;
   if (!found) return OK;
-  char *deploy = cli_config_deploy(self);
+  char *deploy = cli_config_is_auto(self) ? deploy_of_auto(self, plan_path) : deploy_with(self, 0);
   status result = *deploy ? make_plan(self, model_dir, deploy, &bytes, &byte_count) : OK;
   if (result == OK && *deploy) result = check_plan(self, plan_path, bytes, byte_count);
   free(deploy);
@@ -383,14 +432,17 @@ status cli_config_plan(const cli_config *self, const char *plan_path, const char
   bool is_there = false;
   void *bytes = NULL;
   size_t byte_count = 0;
+  cli_memory memory;
+  char *deploy = NULL;
   if (!self->path) return OK;
   TRY(cli_config_find_plan(self, plan_path, model_dir, &is_there));
   if (is_there) return OK;
   TRY(cli_plan_file_check(plan_path, model_dir, false));
-  char *deploy = cli_config_deploy(self);
+  TRY(cli_config_deploy(self, &memory, &deploy));
   status result = make_plan(self, model_dir, deploy, &bytes, &byte_count);
   if (result == OK) result = whole_file_write(plan_path, bytes, byte_count);
   if (result == OK && !quiet) fprintf(stderr, "%s: made from %s (%zu bytes)\n", plan_path, self->path, byte_count);
+  if (result == OK && !quiet && memory.bytes) cli_memory_print(&memory, stderr);
   free(deploy);
   free(bytes);
   return result;

@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "common/config_keys.h"
 #include "common/files.h"
+#include "common/memory.h"
 #include "common/options.h"
 #include "base/digest.h"
 #include "planner/flat_yaml.h"
@@ -41,6 +42,7 @@ typedef struct cli_config {
   const char *path; /* --config; NULL: no file */
   bool dump;        /* --dump-config */
   uint32_t user;    /* one of CLI_CONFIG_PLAN ... */
+  int device;       /* whose memory device-memory-bytes: auto means; as in verbatim_config, set by the subcommand after its options */
   const char *command;
   const char *speculation; /* --speculative-config; NULL: not given */
   bool has_bytes;   /* a value is not UTF-8 */
@@ -60,8 +62,10 @@ status cli_config_apply(cli_config *self, const cli_option *options, int argc, c
 /* The same for a positional argument: keeps *value, or if it is NULL sets it to the file's value, or NULL if there is none. */
 void cli_config_place(cli_config *self, const char *key, const char **value);
 
-/* Both positional arguments of a subcommand with the words PLAN MODEL_DIR; words ends with NULL. */
-void cli_config_place_engine(cli_config *self, const char *const *words, const char **plan_path, const char **model_dir);
+/* Both positional arguments of a subcommand with the words [PLAN] MODEL_DIR: a folder in the first place is the model, and no plan is named
+ * then, unless the file names one for that model. words ends with NULL. ERR_USAGE: there are more words; ERR_IO: a plan comes after the
+ * model. */
+status cli_config_place_engine(cli_config *self, const char *const *words, const char **plan_path, const char **model_dir);
 
 /* The same for a list of words, such as tasks: returns words if *count is not 0, else the file's list, and sets *count. */
 const char *const *cli_config_words(cli_config *self, const char *key, const char *const *words, uint32_t *count);
@@ -69,8 +73,15 @@ const char *const *cli_config_words(cli_config *self, const char *key, const cha
 /* The file's value of a key that is not a list; NULL: none. */
 const char *cli_config_value(const cli_config *self, const char *key);
 
-/* The planner's keys with their values as YAML; "" if there are none. The caller frees it. */
-char *cli_config_deploy(const cli_config *self);
+/* Whether the value of device-memory-bytes is the word auto. */
+bool cli_config_is_auto(const cli_config *self);
+
+/* The number of GPUs of the plan: tensor-parallel-size, or 1. */
+uint32_t cli_config_gpus(const cli_config *self);
+
+/* The planner's keys with their values as YAML; "" if there are none. A number stands in place of the word auto, and *memory says which
+ * (else its bytes are 0). The caller frees *text. ERR_DEVICE, ERR_LIMIT: of cli_memory_find. */
+status cli_config_deploy(const cli_config *self, cli_memory *memory, char **text);
 
 /* Writes every key of the subcommand with its value and origin, as YAML that reads back to the same. A secret is only marked as set. */
 status cli_config_dump(const cli_config *self, FILE *to);
@@ -79,8 +90,8 @@ status cli_config_dump(const cli_config *self, FILE *to);
 digest cli_config_digest(const cli_config *self);
 
 /* With a file: ensures that the plan exists and is what the file's keys generate from the model now. A missing plan is generated; an
- * existing one is never replaced: if it was generated from other values, ERR_MISMATCH. A file without planner keys accepts any existing
- * plan. Without a file: OK. */
+ * existing one is never replaced: if it was generated from other values, ERR_MISMATCH. Under device-memory-bytes: auto it may have been
+ * generated for another free memory. A file without planner keys accepts any existing plan. Without a file: OK. */
 status cli_config_plan(const cli_config *self, const char *plan_path, const char *model_dir, bool quiet);
 
 /* The same without generating a plan: reports whether it exists. */

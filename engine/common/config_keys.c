@@ -61,6 +61,7 @@ const cli_config_key cli_config_keys[] = {
   {"chat-template", SERVE | EVAL, 0, NULL},
   {"reasoning-parser", SERVE, 0, NULL},
   {"tool-call-parser", SERVE, 0, NULL},
+  {"generation-config", SERVE | EVAL, 0, "none"},
   {"api-key", SERVE, CLI_CONFIG_IS_SECRET, NULL},
   {"allowed-host", SERVE, CLI_CONFIG_IS_LIST, NULL},
   {"allowed-origin", SERVE, CLI_CONFIG_IS_LIST, NULL},

@@ -5,6 +5,7 @@
 #define VERBATIM_CLI_ENGINE_H
 #include "base/base.h"
 #include "common/files.h"
+#include "common/hub.h"
 #include "common/options.h"
 #include "common/output.h"
 #include "common/stats.h"
@@ -56,6 +57,8 @@ typedef struct cli_engine {
   cli_output_progress loading;
   cli_stats_run done;     /* totals of the requests given to cli_engine_add */
   char cache_path[CLI_ENGINE_PATH_BYTES_MAX];
+  char model_path[CLI_HUB_PATH_BYTES_MAX]; /* model_dir, if it was a name on the Hub */
+  char made_plan[CLI_ENGINE_PATH_BYTES_MAX]; /* of common/plan_cache.h: plan_path, if the command names none */
 } cli_engine;
 
 /* Option taker for --device: sets an int of verbatim_config. */

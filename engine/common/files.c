@@ -1,7 +1,10 @@
 /* common/files.c - see common/files.h. Files are identified by device and inode, so that links and other spellings of a path do not hide
  * that two are the same. */
 #include "common/files.h"
+#include "common/hub.h"
 #include "base/limits.h"
+#include "base/special_file.h"
+#include "plan/format.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -154,6 +157,38 @@ status cli_files_check(const cli_files_row *rows, size_t count) {
     for (size_t j = 0; j < count && is_output; j++)
       if (j != i && rows[j].path) TRY(check_pair(&rows[i], &rows[j]));
   }
+  return OK;
+}
+
+static bool is_folder(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static bool is_plan(const char *path) {
+  char magic[sizeof PLAN_MAGIC - 1] = "";
+  FILE *file = special_file_is_there(path) && !special_file_at(path) ? fopen(path, "rb") : NULL;
+  const bool is_read = file && fread(magic, 1, sizeof magic, file) == sizeof magic;
+  if (file) fclose(file);
+  return is_read && memcmp(magic, PLAN_MAGIC, sizeof magic) == 0;
+}
+
+/* Whether a first word that could be the path of a plan to be made, or a name on the Hub, is the latter. */
+static bool is_hub_model(const char *const *words) {
+  static const char suffix[] = ".plan";
+  const size_t bytes = strlen(words[0]), end = sizeof suffix - 1;
+  cli_hub_name name;
+  if (special_file_is_there(words[0]) || !cli_hub_parse(words[0], &name)) return false;
+  if (bytes > end && strcmp(words[0] + bytes - end, suffix) == 0) return false;
+  return cli_hub_has(words[0]) || !words[1] || (!is_folder(words[1]) && !cli_hub_has(words[1]));
+}
+
+status cli_files_engine(const char *const *words, const char **plan_path, const char **model_dir, uint32_t *count) {
+  const bool is_model = words[0] && (is_folder(words[0]) || is_hub_model(words));
+  if (is_model && words[1] && is_plan(words[1])) return input_file_check(words[0], INPUT_PLAN);
+  *count = !words[0] ? 0 : is_model || !words[1] ? 1 : 2;
+  *plan_path = is_model ? NULL : words[0];
+  *model_dir = is_model ? words[0] : words[0] ? words[1] : NULL;
   return OK;
 }
 

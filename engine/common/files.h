@@ -31,6 +31,11 @@ typedef struct cli_files_row { /* a path that the command line or the deployment
  * whatever name. stdin counts as an input; stdout and stderr count as outputs. ERR_USAGE, ERR_IO. */
 status cli_files_check(const cli_files_row *rows, size_t count);
 
+/* The words [PLAN] MODEL_DIR of a subcommand: a folder in the first place, or a name on the Hub that is no file, is the model, and
+ * *plan_path is NULL then. A model in the second place means that the first is a plan. What the words, which end with NULL, do not say is
+ * NULL. *count: how many of the words these are. ERR_IO: a plan comes after the model. */
+status cli_files_engine(const char *const *words, const char **plan_path, const char **model_dir, uint32_t *count);
+
 /* The folder for compiled kernels: `asked`, where "" means none and returns NULL; if asked is NULL, the user's cache folder by the XDG
  * rules, its path written to room. */
 const char *cli_files_cache(const char *asked, char *room, size_t room_bytes);

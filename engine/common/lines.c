@@ -22,6 +22,17 @@ static status read_line(FILE *file, char **line, size_t *room, size_t *bytes) {
   return OK;
 }
 
+status cli_lines_next(FILE *file, cli_lines_line *line) {
+  TRY(read_line(file, &line->text, &line->room, &line->bytes));
+  line->is_end = line->bytes == 0;
+  if (ferror(file)) return FAIL(ERR_IO, "the input cannot be read: %s", strerror(errno));
+  if (line->is_end) return OK;
+  if (line->text[line->bytes - 1] == '\n') line->bytes--;
+  if (line->bytes && line->text[line->bytes - 1] == '\r') line->bytes--;
+  line->text[line->bytes] = 0;
+  return OK;
+}
+
 static status hand_over(char *line, size_t bytes, uint32_t number, cli_lines_taker take, void *context) {
   if (bytes && line[bytes - 1] == '\n') bytes--;
   if (bytes && line[bytes - 1] == '\r') bytes--;

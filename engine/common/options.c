@@ -62,14 +62,11 @@ status cli_options_range(const char *name, const char *text, size_t bytes, uint3
 }
 
 static status refuse_option(const cli_option *options, const char *command, const char *word) {
-  const cli_option *nearest = NULL;
-  uint32_t least = NEAR_MAX + 1;
-  for (const cli_option *row = options; row->name; row++) {
-    uint32_t distance = spelling_distance(word, row->name);
-    if (distance < least) nearest = row, least = distance;
-  }
-  if (!nearest) return FAIL(ERR_USAGE, "unknown option %s; hint: verbatim %s --help", word, command);
-  return FAIL(ERR_USAGE, "unknown option %s; hint: the nearest is %s; verbatim %s --help", word, nearest->name, command);
+  spelling_search search = spelling_begin(word, NEAR_MAX);
+  for (const cli_option *row = options; row->name; row++) spelling_try(&search, row->name);
+  spelling_try(&search, "--help");
+  if (!search.nearest) return FAIL(ERR_USAGE, "unknown option %s; hint: verbatim %s --help", word, command);
+  return FAIL(ERR_USAGE, "unknown option %s; hint: the nearest is %s; verbatim %s --help", word, search.nearest, command);
 }
 
 status cli_options_parse(const cli_option *options, int argc, char **argv, const char **words, uint32_t *word_count) {

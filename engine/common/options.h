@@ -6,6 +6,8 @@
 #define VERBATIM_CLI_OPTIONS_H
 #include "base/base.h"
 
+#define CLI_OPTIONS_PLURAL(count) ((count) == 1 ? "" : "s") /* "%u word%s" */
+
 typedef struct cli_option {
   const char *name;
   status (*take)(const char *name, const char *value, void *target); /* NULL: a switch; target is a bool */

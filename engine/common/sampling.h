@@ -11,6 +11,8 @@
 #define CLI_SAMPLING_HELP \
   "  --max-tokens N      most tokens to generate (128)\n" \
   "  --n N               samples of every prompt, 1 to 128 (1)\n" \
+  CLI_SAMPLING_REST_HELP
+#define CLI_SAMPLING_REST_HELP \
   "  --temperature X     0 is greedy (0)\n" \
   "  --top-k N           0 is off (0)\n" \
   "  --top-p X           1 is off (1)\n" \

@@ -112,7 +112,7 @@ static uint32_t online_cores(void) {
 
 status cpu_pool_open(cpu_pool **out, uint32_t threads) {
   if (threads > CPU_THREADS_MAX)
-    return FAIL(ERR_LIMIT, "expected at most %u threads, found %u, hint: use a smaller --threads", CPU_THREADS_MAX, threads);
+    return FAIL(ERR_LIMIT, "expected at most %u threads, found %u; hint: use a smaller --threads", CPU_THREADS_MAX, threads);
   if (threads == 0) threads = online_cores();
   size_t bytes = (sizeof(cpu_pool) + threads * sizeof(pool_thread) + 63) / 64 * 64;
   cpu_pool *pool = aligned_alloc(64, bytes);
@@ -129,7 +129,7 @@ status cpu_pool_open(cpu_pool **out, uint32_t threads) {
     if (posix_memalign(&pool->thread[i].scratch, 64, CPU_SCRATCH_BYTES) != 0) {
       pool->thread[i].scratch = NULL;
       cpu_pool_close(pool);
-      return FAIL(ERR_LIMIT, "expected %u bytes of scratch for thread %u, found none, hint: use fewer threads", CPU_SCRATCH_BYTES,
+      return FAIL(ERR_LIMIT, "expected %u bytes of scratch for thread %u, found none; hint: use fewer threads", CPU_SCRATCH_BYTES,
                   i);
     }
     memset(pool->thread[i].scratch, 0xff, CPU_SCRATCH_BYTES); /* touched now, and poisoned so that a read before a write shows */
@@ -137,7 +137,7 @@ status cpu_pool_open(cpu_pool **out, uint32_t threads) {
   for (uint32_t i = 1; i < threads; i++) {
     if (pthread_create(&pool->thread[i].id, NULL, run_thread, &pool->thread[i]) != 0) {
       cpu_pool_close(pool);
-      return FAIL(ERR_LIMIT, "expected to start %u threads, found a limit at %u, hint: use fewer threads", threads, i);
+      return FAIL(ERR_LIMIT, "expected to start %u threads, found a limit at %u; hint: use fewer threads", threads, i);
     }
     pool->started++;
   }

@@ -152,6 +152,8 @@ static status check_setup(const json_t *setup) {
     return FAIL(ERR_FORMAT, "manifest: chat_template: expected name and digest, or null");
   static const char *const rescored[] = {"manifest_digest", "results_digest"};
   if (json_object_get(setup, "rescored_from")) TRY(check_digests(json_object_get(setup, "rescored_from"), rescored, ARRAY_LEN(rescored)));
+  const json_t *generation = json_object_get(setup, "generation_config");
+  if (generation && !json_is_object(generation)) return FAIL(ERR_FORMAT, "manifest: generation_config: expected an object");
   if (!json_is_boolean(json_object_get(setup, "with_text"))) return FAIL(ERR_FORMAT, "manifest: with_text: expected true or false");
   if (!json_is_array(tasks) || json_array_size(tasks) == 0 || json_array_size(tasks) > EVAL_MANIFEST_TASKS_MAX)
     return FAIL(ERR_FORMAT, "manifest: tasks: expected a list of 1 to %u", EVAL_MANIFEST_TASKS_MAX);

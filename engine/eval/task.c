@@ -37,12 +37,13 @@ const char *eval_task_kind_name(eval_kind kind) { return KINDS[kind]; }
 
 /* === Keys =================================================================================================================== */
 
-static const key_row *find_key(const char *word, const key_row *keys, size_t count, const key_row **nearest) {
-  *nearest = &keys[0];
+static const key_row *find_key(const char *word, const key_row *keys, size_t count, const char **nearest) {
+  spelling_search search = spelling_begin(word, UINT32_MAX);
   for (size_t i = 0; i < count; i++) {
     if (strcmp(keys[i].name, word) == 0) return &keys[i];
-    if (spelling_distance(word, keys[i].name) < spelling_distance(word, (*nearest)->name)) *nearest = &keys[i];
+    spelling_try(&search, keys[i].name);
   }
+  *nearest = search.nearest;
   return NULL;
 }
 
@@ -89,8 +90,9 @@ static status check_keys(json_t *object, const key_row *keys, size_t count, cons
   const char *word;
   json_t *value;
   json_object_foreach(object, word, value) {
-    const key_row *nearest, *key = find_key(word, keys, count, &nearest);
-    if (!key) return FAIL(ERR_FORMAT, "%skey \"%.64s\" is not known; hint: the nearest known key is \"%s\"", where, word, nearest->name);
+    const char *nearest = NULL;
+    const key_row *key = find_key(word, keys, count, &nearest);
+    if (!key) return FAIL(ERR_FORMAT, "%skey \"%.64s\" is not known; hint: the nearest known key is \"%s\"", where, word, nearest);
     if (!(key->kinds & kind)) return FAIL(ERR_FORMAT, "key \"%s\" does not apply to this kind of task; hint: remove it", word);
     TRY(check_value(key, value));
   }

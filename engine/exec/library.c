@@ -16,7 +16,7 @@
 static status prepare_pin(backend_gpu *self, const exec_op *op, const plan_gemm *pin, gemm_lt_op *lt) {
   const gemm_args *args = op->args[0];
   if (pin->library_version != gemm_lt_version(self->library))
-    return FAIL(ERR_DEVICE, "%s: cuBLASLt version: the plan's algorithm is for %llu, found %llu, hint: run `verbatim probe` and plan again",
+    return FAIL(ERR_DEVICE, "%s: cuBLASLt version: the plan's algorithm is for %llu, found %llu; hint: run `verbatim probe` and plan again",
                 op->name, (unsigned long long)pin->library_version, (unsigned long long)gemm_lt_version(self->library));
   const gemm_lt_shape shape = {.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_kind == Y_F32};
   gemm_lt_algo algo = {.workspace_bytes = pin->workspace_bytes};
@@ -172,7 +172,7 @@ static status check_rows(const check *c, gemm_lt_op *lt, uint32_t rows) {
   TRY(digest_rows(c, lt, rows, theirs));
   for (uint32_t row = 0; row < rows; row++)
     if (ours[row] != theirs[row])
-      return FAIL(ERR_MISMATCH, "%s (n %u, k %u, %u rows): cuBLASLt %llu does not give the bits of our gemm, hint: plan --profile none",
+      return FAIL(ERR_MISMATCH, "%s (n %u, k %u, %u rows): cuBLASLt %llu does not give the bits of our gemm; hint: plan --profile none",
                   c->op->name, c->args->n, c->args->k, rows, (unsigned long long)gemm_lt_version(self->library));
   return OK;
 }

@@ -8,6 +8,7 @@
 #include "gpu/jit.h"
 #include "gpu/cuda_api.h"
 #include "base/dynlib.h"
+#include "base/folder.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -99,29 +100,14 @@ static void write_note(jit *self, const char *format, ...) {
   va_end(args);
 }
 
-/* Makes the folder and its parents. */
-static bool make_folder(const char *path) {
-  char partial[PATH_BYTES_MAX];
-  size_t bytes = strlen(path);
-  ASSERT(bytes < sizeof partial);
-  memcpy(partial, path, bytes + 1);
-  for (size_t i = 1; i <= bytes; i++) {
-    if (path[i] != '/' && path[i] != 0) continue;
-    partial[i] = 0;
-    (void)mkdir(partial, 0777); /* it may exist; the result is checked below */
-    partial[i] = path[i];
-  }
-  struct stat folder;
-  return stat(path, &folder) == 0 && S_ISDIR(folder.st_mode) && access(path, R_OK | W_OK | X_OK) == 0;
-}
-
 static void open_cache(jit *self, const char *cache_dir) {
   size_t bytes = strlen(cache_dir);
   if (bytes == 0 || bytes >= sizeof self->cache_dir) {
     write_note(self, "kernel cache: not in use: a path of %zu bytes", bytes);
     return;
   }
-  if (!make_folder(cache_dir)) {
+  if (folder_make(cache_dir) != OK) {
+    fail_clear();
     write_note(self, "kernel cache: not in use: %s cannot be made or written", cache_dir);
     return;
   }

@@ -46,12 +46,12 @@ typedef struct check {
 static status check_header(const check *c) {
   const plan_header *h = c->header;
   if (h->format_version != PLAN_FORMAT_VERSION)
-    return FAIL(ERR_UNSUPPORTED, "plan format version: expected %u, found %u, hint: make the plan again with this verbatim",
+    return FAIL(ERR_UNSUPPORTED, "plan format version: expected %u, found %u; hint: make the plan again with this verbatim",
                 PLAN_FORMAT_VERSION, h->format_version);
   if (h->header_bytes != sizeof *h)
     return FAIL(ERR_FORMAT, "plan header: expected %zu bytes, found %u", sizeof *h, h->header_bytes);
   if (h->file_bytes != c->byte_count)
-    return FAIL(ERR_FORMAT, "plan: the header promises %llu bytes, the file has %zu, hint: it is truncated or has grown",
+    return FAIL(ERR_FORMAT, "plan: the header promises %llu bytes, the file has %zu; hint: it is truncated or has grown",
                 (unsigned long long)h->file_bytes, c->byte_count);
   static const uint8_t zero[DIGEST_BYTES];
   size_t at = offsetof(plan_header, digest);
@@ -63,7 +63,7 @@ static status check_header(const check *c) {
   digest found = digest_end(&state);
   if (memcmp(found.bytes, h->digest, sizeof zero) == 0) return OK;
   char expected_text[DIGEST_TEXT_BYTES], found_text[DIGEST_TEXT_BYTES];
-  return FAIL(ERR_FORMAT, "plan digest: expected %s, found %s, hint: the file is damaged; make the plan again",
+  return FAIL(ERR_FORMAT, "plan digest: expected %s, found %s; hint: the file is damaged; make the plan again",
               digest_text(h->digest, expected_text), digest_text(found.bytes, found_text));
 }
 

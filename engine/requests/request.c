@@ -45,10 +45,10 @@ static status check_sizes(const plan *p, const verbatim_request *r) {
   if ((r->max_tokens && !r->tokens) || (r->score && !r->scores) || (r->top_logprobs && !r->alternatives))
     return FAIL(ERR_USAGE, "request: no memory for its outputs");
   if ((uint64_t)r->prompt_count + r->max_tokens > limits->max_len)
-    return FAIL(ERR_LIMIT, "request: %u prompt tokens and max_tokens %u exceed the plan's max-model-len %u, hint: shorten it, or plan "
+    return FAIL(ERR_LIMIT, "request: %u prompt tokens and max_tokens %u exceed the plan's max-model-len %u; hint: shorten it, or plan "
                 "with a larger max-model-len", r->prompt_count, r->max_tokens, limits->max_len);
   if (request_pages(r) > limits->kv_pages)
-    return FAIL(ERR_LIMIT, "request: it needs %u KV pages, the plan has %u, hint: plan with a larger kv-pages", request_pages(r),
+    return FAIL(ERR_LIMIT, "request: it needs %u KV pages, the plan has %u; hint: plan with a larger kv-pages", request_pages(r),
                 limits->kv_pages);
   return OK;
 }

@@ -2,6 +2,7 @@
  * their neutral value, and those without effect. */
 #include "serve/fields.h"
 #include "base/json_text.h"
+#include "base/spelling.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -362,38 +363,13 @@ static const struct { const char *name, *ours; } MEANT[] = {
 
 /* === The whole body ========================================================================================================= */
 
-/* Edit distance, ignoring case and word separators; at most `most` + 1. */
-static size_t distance(const char *a, const char *b, size_t most) {
-  size_t row[SERVE_FIELDS_NAME_BYTES + 1], length = 0, i = 0;
-  char letters[SERVE_FIELDS_NAME_BYTES];
-  for (; *b && length < sizeof letters; b++)
-    if (isalnum((unsigned char)*b)) letters[length++] = (char)tolower((unsigned char)*b);
-  for (size_t j = 0; j <= length; j++) row[j] = j;
-  for (; *a; a++) {
-    if (!isalnum((unsigned char)*a)) continue;
-    if (++i > length + most) return most + 1;
-    size_t corner = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= length; j++) {
-      size_t kept = corner + (letters[j - 1] != tolower((unsigned char)*a));
-      corner = row[j];
-      size_t changed = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-      row[j] = kept < changed ? kept : changed;
-    }
-  }
-  return row[length];
-}
-
 static const char *meant(const char *name, unsigned kind) {
-  const char *nearest = NULL;
-  size_t least = strlen(name) > 4 ? 3 : 2; /* with this many differences it is another word */
+  spelling_search search = spelling_begin(name, strlen(name) > 4 ? 2 : 1); /* with more differences it is another word */
   for (size_t i = 0; i < ARRAY_LEN(MEANT); i++)
     if (strcmp(MEANT[i].name, name) == 0) return MEANT[i].ours;
-  for (size_t i = 0; i < ARRAY_LEN(FIELDS); i++) {
-    size_t found = distance(name, FIELDS[i].name, least);
-    if ((FIELDS[i].kinds & kind) && found < least) least = found, nearest = FIELDS[i].name;
-  }
-  return nearest;
+  for (size_t i = 0; i < ARRAY_LEN(FIELDS); i++)
+    if (FIELDS[i].kinds & kind) spelling_try(&search, FIELDS[i].name);
+  return search.nearest;
 }
 
 /* Compares without members that are null. */

@@ -375,10 +375,24 @@ static bool make_choices(serve_request *request, uint64_t output_bytes, serve_fa
   return true;
 }
 
+/* What is read of the body points into its values, which the copy shares. */
+static bool read_fields(const serve_model *m, serve_request *request, const json_t *body, serve_fault *fault) {
+  json_t *whole = json_copy((json_t *)(uintptr_t)body), *value;
+  const char *key;
+  bool is_whole = whole != NULL;
+  json_object_foreach((json_t *)(uintptr_t)m->defaults, key, value) {
+    const json_t *given = json_object_get(body, key);
+    if (!given || json_is_null(given)) is_whole = is_whole && json_object_set(whole, key, value) == 0;
+  }
+  const bool is_read = is_whole ? serve_fields_read(request->kind, whole, m->info->vocab, &request->fields, fault) : no_memory(fault);
+  json_decref(whole);
+  return is_read;
+}
+
 static bool fill(const serve_model *m, serve_request *request, const json_t *body, const char *request_id, serve_fault *fault) {
   uint64_t output_bytes = 0;
   if (!serve_request_check_model(m, body, fault)) return false;
-  if (!serve_fields_read(request->kind, body, m->info->vocab, &request->fields, fault)) return false;
+  if (!read_fields(m, request, body, fault)) return false;
   if (!note_stops(m, body, &request->fields, fault)) return false;
   if (!(request->kind == SERVE_CHAT ? read_messages : read_prompts)(m, request, body, fault)) return false;
   if (!judge(m, request, fault) || !measure(m, request, &output_bytes, fault) || !make_choices(request, output_bytes, fault)) return false;

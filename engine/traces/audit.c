@@ -85,7 +85,7 @@ static status choose(audit *self) {
                             .id = self->options.id};
   if (pages * PAGE_TOKENS < self->want.length) self->want.length = (uint32_t)(pages * PAGE_TOKENS);
   if (count) return OK;
-  return FAIL(ERR_USAGE, "audit: expected --layer and --op that name ops of the plan, found none, hint: verbatim show PLAN --ops");
+  return FAIL(ERR_USAGE, "audit: expected --layer and --op that name ops of the plan, found none; hint: verbatim show PLAN --ops");
 }
 
 /* === Do trace, plan and model match? ========================================================================================= */
@@ -93,7 +93,7 @@ static status choose(audit *self) {
 static status check_digest(const char *what, const uint8_t *trace, const uint8_t *own, const char *hint) {
   char texts[2][DIGEST_TEXT_BYTES];
   if (memcmp(trace, own, DIGEST_BYTES) == 0) return OK;
-  return FAIL(ERR_MISMATCH, "audit: %s: expected %s as in the trace, found %s, hint: %s", what, digest_text(trace, texts[0]),
+  return FAIL(ERR_MISMATCH, "audit: %s: expected %s as in the trace, found %s; hint: %s", what, digest_text(trace, texts[0]),
               digest_text(own, texts[1]), hint);
 }
 
@@ -219,7 +219,7 @@ static status check_counts(const audit *self) {
   for (uint32_t i = 0; i < self->points.count; i++) {
     const audit_point *c = &self->counts[i];
     if (c->uncovered)
-      return FAIL(ERR_USAGE, "audit: none of the %llu rows chosen can be computed again: %s needs the values of %s at position %u, hint: "
+      return FAIL(ERR_USAGE, "audit: none of the %llu rows chosen can be computed again: %s needs the values of %s at position %u; hint: "
                   "record them with --trace-values", (unsigned long long)r->chosen, self->points.list[i].name,
                   self->points.list[c->needs].name, c->needs_position);
   }

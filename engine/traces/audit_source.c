@@ -59,7 +59,7 @@ audit_totals audit_source_total(const audit_source *self) { return self->totals;
 
 static status take(audit_source *self, uint64_t bytes, void *piece) {
   if (self->memory.taken_bytes + bytes > AUDIT_SOURCE_BYTES_MAX)
-    return FAIL(ERR_LIMIT, "request %s: its recorded values take more than %llu GiB, hint: choose fewer with --layer, --position or --op",
+    return FAIL(ERR_LIMIT, "request %s: its recorded values take more than %llu GiB; hint: choose fewer with --layer, --position or --op",
                 self->request.id, (unsigned long long)(AUDIT_SOURCE_BYTES_MAX >> 30));
   return arena_take(&self->memory, bytes, piece);
 }
@@ -119,7 +119,7 @@ static status add_row(audit_source *self, const trace_record *r) {
     return FAIL(ERR_FORMAT, "%s: request %s, position %u: expected a token below %u, found %d", self->path, self->request.id, r->position,
                 self->want->vocab, r->token);
   if (r->position >= self->want->length)
-    return FAIL(ERR_LIMIT, "%s: request %s: expected positions below %u as the plan allows, found %u, hint: plan with a larger "
+    return FAIL(ERR_LIMIT, "%s: request %s: expected positions below %u as the plan allows, found %u; hint: plan with a larger "
                            "max-model-len",
                 self->path, self->request.id, self->want->length, r->position);
   self->totals.tokens++;

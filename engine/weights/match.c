@@ -76,7 +76,7 @@ static status refuse(const safetensor *tensor, const char *dtype, uint32_t rows,
   char found[SAFETENSORS_RANK_MAX * 24];
   const bool is_of_format = !has_dtype && (strcmp(dtype, E4M3) == 0 || strcmp(tensor->dtype, E4M3) == 0);
   shape_text(tensor, found, sizeof found);
-  return FAIL(ERR_FORMAT, "tensor %s: expected %s [%u][%u], found %s %s, hint: %s", tensor->name, dtype, rows, cols, tensor->dtype, found,
+  return FAIL(ERR_FORMAT, "tensor %s: expected %s [%u][%u], found %s %s; hint: %s", tensor->name, dtype, rows, cols, tensor->dtype, found,
               is_of_format ? "config.json's quantization_config says which weights are e4m3"
               : has_shape(tensor, rows, cols) ? "only bf16 and e4m3 checkpoints are supported"
                                               : "was the plan made from this model's config.json?");

@@ -48,7 +48,7 @@ static status narrow(const safetensor *tensor, uint8_t *data) {
     if (bits & 0xffff) {
       float value;
       memcpy(&value, &bits, sizeof value);
-      return FAIL(ERR_UNSUPPORTED, "tensor %s: F32 is read only where every number is a bf16 number; element %llu is %.9g, hint: use a "
+      return FAIL(ERR_UNSUPPORTED, "tensor %s: F32 is read only where every number is a bf16 number; element %llu is %.9g; hint: use a "
                   "bf16 copy of the checkpoint", tensor->name, (unsigned long long)i, (double)value);
     }
     const uint16_t half = (uint16_t)(bits >> 16);

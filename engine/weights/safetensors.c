@@ -92,7 +92,7 @@ static status read_tensor(const mapped_file *file, const char *name, const json_
   TRY(read_count(file, name, json_array_get(offsets, 0), &begin));
   TRY(read_count(file, name, json_array_get(offsets, 1), &end));
   if (begin > end || end > data_bytes)
-    return FAIL(ERR_FORMAT, "%s: tensor %s: data_offsets %llu to %llu do not lie inside the %llu data bytes, hint: a truncated download?",
+    return FAIL(ERR_FORMAT, "%s: tensor %s: data_offsets %llu to %llu do not lie inside the %llu data bytes; hint: a truncated download?",
                 file->name, name, (unsigned long long)begin, (unsigned long long)end, (unsigned long long)data_bytes);
   if (end - begin != tensor->bytes)
     return FAIL(ERR_FORMAT, "%s: tensor %s: dtype and shape make %llu bytes, data_offsets %llu", file->name, name,

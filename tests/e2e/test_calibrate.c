@@ -141,7 +141,7 @@ static void wrong_use_is_named(void **state) {
   (void)state;
   must("rm -f $M/kv_scales.safetensors");
   expect(2, "expected --jsonl FILE", "$V calibrate bf16.plan $M");
-  expect(2, "expected PLAN MODEL_DIR, found 1 words", "$V calibrate bf16.plan --jsonl prompts");
+  expect(2, "expected PLAN MODEL_DIR, found 1 word;", "$V calibrate bf16.plan --jsonl prompts");
   expect(2, "expected a prompt", "$V calibrate bf16.plan $M --jsonl /dev/null $D");
   expect(0, "accuracy: mean KL to fp32 7 to 45 times bf16's", "$V show fp8.plan");
   expect(0, "accuracy: mean KL to fp32 7 to 45 times bf16's", "$V plan $M -o again.plan --kv-cache-dtype fp8");

@@ -357,7 +357,7 @@ static void one_deployment_file(void **state) {
     {4, "renamed to \"max-model-len\"", "echo 'max_len: 1' >> d && $V score --config d --jsonl j"},
     {5, "3 devices cannot divide 2 heads", "$V plan --config d --tensor-parallel-size 3"},
     {2, "expected a model folder", "echo 'plan: x' > d && $V plan --config d"},
-    {2, "expected PLAN MODEL_DIR", "echo 'plan: x' > d && $V score --config d --jsonl j"}};
+    {2, "expected [PLAN] MODEL_DIR", "echo 'plan: x' > d && $V score --config d --jsonl j"}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     char command[2048];
     snprintf(command, sizeof command, "%s%s", start, cases[i].command);
@@ -385,18 +385,19 @@ static void doctor(void **state) {
 static void wrong_words_are_explained(void **state) {
   (void)state;
   static const char setup[] = "mkdir -p none.d && : > zero && echo hello > word && H=org/Name-2.5 && ";
-  static const char hub[] = "hf download org/Name-2.5 --local-dir DIR", gone[] = "found nothing of that name";
+  static const char hub[] = "hint: hf download org/Name-2.5", gone[] = "found nothing of that name";
   static const struct { int code; const char *word, *command; } cases[] = {
       {3, hub, "plan $H -o q"}, {3, hub, "run plan $H --ids 1"}, {3, hub, "serve plan $H"}, {3, hub, "score plan $H --jsonl j"},
       {3, hub, "eval $E --plan plan --model $H --output x"}, {3, hub, "verify r plan $H"}, {3, hub, "digest plan $H"},
-      {3, hub, "probe --copy $H"}, {3, hub, "calibrate plan $H --jsonl j"},
+      {3, hub, "probe --copy $H"},
+      {3, hub, "audit r plan $H"}, {3, hub, "chat plan $H"}, {3, hub, "run $H text"}, {3, hub, "calibrate plan $H --jsonl j"},
       {3, gone, "plan no/such/model -o q"}, {3, gone, "run none $M --ids 1"}, {3, gone, "show none"}, {3, gone, "bench none"},
       {3, gone, "probe none -o q"}, {3, gone, "digest none $M"}, {3, gone, "verify none plan $M"}, {3, gone, "diff r none"},
       {3, gone, "audit none plan $M"}, {3, gone, "replay none"}, {3, gone, "eval none --plan plan --model $M --output x"},
       {3, gone, "run plan $M --jsonl none"}, {3, gone, "serve --config none"}, {3, gone, "plan $M -o q --profile none.json"},
       {3, gone, "plan none.d -o q"}, {3, gone, "run plan none.d --ids 1"}, {3, gone, "run plan none.d text"},
       {3, "found a file", "plan word -o q"}, {3, "found a file", "serve plan word"}, {3, "found a file", "probe --copy word"},
-      {3, "found a folder", "run $M plan --ids 1"}, {3, "found a folder", "show $M"}, {3, "found a folder", "verify none.d plan $M"},
+      {3, "found a folder", "show $M"}, {3, "found a folder", "verify none.d plan $M"},
       {3, "found a folder", "diff r none.d"}, {3, "found a folder", "audit none.d plan $M"}, {2, "found a folder", "replay none.d"},
       {3, "found a folder", "run plan $M --jsonl none.d"}, {3, "found a folder", "plan $M -o q --config none.d"},
       {4, "found an empty file", "show zero"}, {4, "found an empty file", "verify zero plan $M"},
@@ -408,7 +409,8 @@ static void wrong_words_are_explained(void **state) {
       {4, "trace, found another file", "audit r plan $M"},
       {4, "lines, found other YAML", "eval word --plan plan --model $M --output x"}, {4, "found other YAML", "plan $M -o q --config word"},
       {2, "gpu:N with N of 0 to 1023, found \"gpu:x\"", "run plan $M --ids 1 --device gpu:x"},
-      {2, "found no --output", "eval $E --plan plan --model $M"}, {2, "found 1 words", "run plan"}, {2, "found 0 words", "serve"},
+      {2, "found no --model", "eval $E --plan plan --output x"}, {2, "found no --output", "eval $E --plan plan --model $M --resume"},
+      {2, "found 1 word;", "run plan"}, {2, "found 0 words", "serve"},
       {2, "expected a prompt", "run plan $M < zero"}, {2, "expected an item", "score plan $M --jsonl zero"},
       {2, "found also \"model\"", "plan $M $M -o q"}, {2, "found also \"plan\"", "show plan plan"}};
   must("$R --receipt r --ids '1 2' && echo '{}' > j");
@@ -421,6 +423,9 @@ static void wrong_words_are_explained(void **state) {
     if (!strstr(text, "expected ") || !strstr(text, "found ") || !strstr(text, "hint: ")) fail_msg("%s: \"%s\"", command, text);
   }
   expect_error(2, "unknown option --max-num-seq; hint: the nearest is --max-num-seqs", "$V plan $M -o q --max-num-seq 4");
+  expect_error(2, "unknown option --temp; hint: the nearest is --temperature", "$V run plan $M --temp 1");
+  expect_error(2, "unknown option --helo; hint: the nearest is --help", "$V serve --helo");
+  expect_error(2, "unknown option --memry; hint: the nearest is --memory", "$V show plan --memry");
   expect_error(2, "unknown option --no-such; hint: verbatim run --help", "$V run plan $M --no-such");
   expect_error(2, "--max-tokens needs a value; hint: verbatim run --help", "$V run plan $M --max-tokens");
   expect_error(2, "unknown command \"sevre\"; hint: the nearest is serve", "$V sevre");

@@ -427,7 +427,7 @@ static void refused(void **state) {
   expect(2, "expected KEY=VALUE on one line", "rm -rf x; $E x --perturb 'parity=fast-prefill\nkv-pages: 1'");
   expect(2, "hint: ev/manifest.json", "$R ev");
   expect(2, "would be overwritten, but it is the manifest", "$R ev/manifest.json --output ev");
-  expect(2, "expected --plan", "$V eval bad.yaml");
+  expect(2, "expected --model", "$V eval bad.yaml");
   expect(2, "two tasks have the name", "$V eval tasks/all.yaml tasks/all.yaml --plan tiny.plan --model $TINY $D --output x");
   expect(3, "found nothing of that name", "$V eval none.yaml --plan tiny.plan --model $TINY $D --output x");
 }

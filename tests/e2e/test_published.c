@@ -107,7 +107,7 @@ static void compares(void **state) {
   expect(8, "y/results.jsonl: its digest is", "cp -r y z && sed -i '3s/true/false/' z/results.jsonl && mv z/results.jsonl y && "
          "$V compare x/manifest.json y/manifest.json");
   expect(3, "results.jsonl", "rm y/results.jsonl && $V compare x/manifest.json y/manifest.json");
-  expect(2, "found 1 words", "$V compare x/manifest.json");
+  expect(2, "found 1 word;", "$V compare x/manifest.json");
 }
 
 /* === Items that are too long ================================================================================================ */

@@ -414,8 +414,8 @@ static void refused(void **state) {
   expect_error(2, "would be overwritten", "$S --jsonl good --summary plan");
   expect_error(2, "would be overwritten", "$S --jsonl good --summary good");
   expect_error(2, "would be overwritten", "$S --jsonl good --summary model/config.json");
-  expect_error(2, "PLAN MODEL_DIR", "$V score plan");
-  expect_error(2, "found 3 words", "$S --jsonl good extra");
+  expect_error(2, "[PLAN] MODEL_DIR", "$V score plan");
+  expect_error(2, "found also \"extra\"", "$S --jsonl good extra");
   expect_error(2, "unknown option", "$S --jsonl good --max-tokens 3");
   expect_error(2, "needs a value", "$S --jsonl");
   expect_error(2, "expected an item", "$S < /dev/null");

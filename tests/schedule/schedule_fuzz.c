@@ -66,7 +66,7 @@ static status parse(int argc, char **argv, arguments *a) {
   uint32_t word_count = 0;
   ASSERT(words);
   status result = cli_options_parse(options, argc, argv, words, &word_count);
-  if (result == OK && word_count) result = FAIL(ERR_USAGE, "unexpected argument %s, hint: --help", words[0]);
+  if (result == OK && word_count) result = FAIL(ERR_USAGE, "unexpected argument %s; hint: --help", words[0]);
   free(words);
   return result;
 }

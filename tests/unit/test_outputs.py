@@ -29,7 +29,8 @@ LOGGED = {"id": "a", "path": "/v1/completions", "status": 400, "model": "M", "nu
 COMMANDS = {
     "plan": ("M --config deploy.yaml --profile profile", ["--output"], ["deploy.yaml", "profile", *MODEL_FILES], ["--config", "--profile"]),
     "run": ("plan M --jsonl items --max-tokens 1 " + CPU, [*ENGINE_OUTPUTS, "--logits", "--trace"], ["plan", "items", *MODEL_FILES],
-            ["--jsonl", "--cache-dir"]),
+            ["--jsonl", "--cache-dir", "--chat-template"]),
+    "chat": ("plan M --max-tokens 1 " + CPU, ENGINE_OUTPUTS, ["plan", *MODEL_FILES], ["--cache-dir", "--chat-template"]),
     "serve": ("--config deploy.yaml --port 0 " + CPU, [*ENGINE_OUTPUTS, "--access-log", "--request-log", "--ready-file"],
               ["plan", "deploy.yaml", "profile", *MODEL_FILES], ["--config", "--cache-dir", "--chat-template"]),
     "score": ("--config deploy.yaml --jsonl scored " + CPU, [*ENGINE_OUTPUTS, "--summary", "--trace"],

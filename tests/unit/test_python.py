@@ -98,6 +98,28 @@ class Package(unittest.TestCase):
         done = self.engine.generate(["add: 820+9918="], stop=["zz", "38"])[0]
         self.assertEqual((done.text, done.finish, done.stop), ("107", "stop_text", "38"))
 
+    def test_a_conversation_is_the_programs(self):
+        messages = [{"role": "user", "content": PROMPTS[0]}]
+        first = self.engine.chat(messages, max_tokens=12)
+        self.assertEqual(program("run", self.plan, "tests/tiny", PROMPTS[0], "--chat", "--device", "cpu", "--quiet", "--max-tokens", "12"),
+                         first.text + "\n")
+        self.assertEqual(self.engine.chat_prompt(messages), "<｜begin▁of▁sentence｜>" + PROMPTS[0])
+        messages += [{"role": "assistant", "content": first.text}, {"role": "user", "content": PROMPTS[1]}]
+        second = self.engine.chat(messages, max_tokens=12)
+        talk = subprocess.run([os.path.join(ROOT, BUILDDIR, "verbatim"), "chat", self.plan, "tests/tiny", "--device", "cpu", "--quiet",
+                               "--max-tokens", "12"], cwd=ROOT, capture_output=True, text=True, input="%s\n%s\n" % tuple(PROMPTS[:2]))
+        self.assertEqual((talk.returncode, talk.stdout), (0, "%s\n%s\n" % (first.text, second.text)))
+        shown = subprocess.run([sys.executable, "tests/examples/chat.py", self.plan, "tests/tiny", *PROMPTS[:2], "--device", "cpu",
+                                "--max-tokens", "12"], cwd=ROOT, capture_output=True, text=True,
+                               env={**os.environ, "VERBATIM_LIBRARY": os.path.join(ROOT, BUILDDIR, "libverbatim.so")})
+        self.assertEqual((shown.stdout, shown.returncode), (talk.stdout, 0), shown.stderr)
+        with self.assertRaisesRegex(verbatim.VerbatimError, r"messages\[0\].content: expected text"):
+            self.engine.chat([{"role": "user", "contents": "x"}])
+        with self.assertRaisesRegex(verbatim.VerbatimError, "tools"):
+            self.engine.chat(messages, fields={"tools": [{"type": "function", "function": {"name": "f"}}]})
+        with self.open(chat_template="/no/such/file") as other, self.assertRaisesRegex(verbatim.VerbatimError, "/no/such"):
+            other.chat(messages)
+
     def test_a_sampling_for_each_prompt(self):
         made = self.engine.generate(PROMPTS[:2], [verbatim.Sampling(max_tokens=1), verbatim.Sampling(max_tokens=2)])
         self.assertEqual([len(one.tokens) for one in made], [1, 2])

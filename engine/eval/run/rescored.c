@@ -24,10 +24,11 @@ static const json_t *recorded_task(const eval_saved *saved, uint32_t index) {
 }
 
 /* Adds the task of the file, with the limit that the run had. */
-static status add_file(eval_rescored *self, const char *path, const json_t *recorded) {
+static status add_file(eval_rescored *self, const eval_saved *saved, const char *path, const json_t *recorded) {
   const json_t *parameters = json_object_get(recorded, "parameters"), *limit = json_object_get(parameters, "limit");
   int64_t most = json_is_integer(limit) && json_integer_value(limit) <= INT32_MAX ? json_integer_value(limit) : -1;
   self->tasks.limit = most < 0 ? -1 : most;
+  self->tasks.defaults = json_object_get(json_object_get(saved->manifest, "setup"), "generation_config");
   TRY(eval_tasks_add(&self->tasks, path));
   self->tasks.limit = -1;
   status result = eval_rescore_check(parameters, &self->tasks.list[self->tasks.count - 1].task);
@@ -57,7 +58,7 @@ static status add_task(eval_rescored *self, const eval_saved *saved, uint32_t in
   for (uint32_t i = 0; name && i < self->task_file_count; i++) {
     if (strcmp(names[i], name) != 0) continue;
     used[i] = true;
-    return add_file(self, self->task_files[i], recorded);
+    return add_file(self, saved, self->task_files[i], recorded);
   }
   return eval_tasks_recorded_one(&self->tasks, saved->manifest, index, saved->folder, self->tasks_folder);
 }

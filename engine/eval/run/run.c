@@ -245,6 +245,8 @@ static status make_setup(keeper *k, const verbatim_info *info) {
   if (result == OK) result = eval_strong_begin(info, tasks, k->run->tasks.count, &k->strong);
   free(tasks);
   json_decref(perturbed);
+  if (result == OK && k->run->generation && json_object_set(k->setup, "generation_config", (json_t *)(uintptr_t)k->run->generation) != 0)
+    result = no_memory();
   if (result == OK && k->run->rescored_from && json_object_set(k->setup, "rescored_from", k->run->rescored_from) != 0) result = no_memory();
   return result;
 }

@@ -19,6 +19,7 @@ typedef struct eval_run { /* zeroed: closed; the caller sets the upper fields */
   const char *perturb[EVAL_RUN_PERTURB_MAX]; /* [perturb_count]: plan files, or KEY=VALUE */
   uint32_t perturb_count;
   eval_tasks tasks;
+  const json_t *generation;   /* defaults of generation_config.json that tasks got, or NULL: part of the setup */
   json_t *rescored_from;      /* of a manifest that is repeated and was scored again, or NULL: part of the setup */
   const char *recorded;       /* receipt of the same evaluation, whose tokens are drafts; NULL: none */
   status (*on_setup)(void *context, const json_t *setup); /* called before the first request; may refuse; may be NULL */

@@ -121,6 +121,18 @@ static status make_items(eval_run_task *task) {
   return eval_answer_open(&task->judge, &task->task);
 }
 
+/* What is set here is a parameter of the task, and recorded as such. */
+static status set_defaults(const eval_task *task, const json_t *defaults) {
+  json_t *generation = json_object_get(task->effective, "generation"), *value;
+  const char *key;
+  if (!json_is_object(generation)) return OK;
+  json_object_foreach((json_t *)(uintptr_t)defaults, key, value) {
+    const json_t *given = json_object_get(generation, key);
+    if (!given && json_object_set(generation, key, value) != 0) return FAIL(ERR_LIMIT, "tasks: no memory");
+  }
+  return OK;
+}
+
 static status finish(eval_tasks *self, eval_run_task *task) {
   TRY(check_name(self, task));
   TRY(make_items(task));
@@ -134,6 +146,7 @@ static status add(eval_tasks *self, const char *path, eval_run_task *task) {
   if (!(task->path = json_line_copy(path, strlen(path)))) return FAIL(ERR_LIMIT, "tasks: no memory");
   TRY(read_file(path, slash ? slash + 1 : path, FILE_CONFIG_BYTES_MAX, &task->file));
   TRY(eval_task_parse(task->file.text, task->file.bytes, &task->task));
+  TRY(set_defaults(&task->task, self->defaults));
   TRY(set_limit(self, &task->task, -1));
   TRY(read_neighbour(path, task->task.items, &task->items_file));
   if (task->task.shots) TRY(read_neighbour(path, task->task.shots, &task->shots_file));
@@ -167,6 +180,7 @@ static status add_recorded(eval_tasks *self, const json_t *manifest, uint32_t in
   TRY(take_recorded(manifest, index, "file", hint, &task->file));
   if (!(task->path = json_line_copy(hint ? hint : "", strlen(hint ? hint : "")))) return FAIL(ERR_LIMIT, "tasks: no memory");
   TRY(eval_task_parse(task->file.text, task->file.bytes, &task->task));
+  TRY(set_defaults(&task->task, json_object_get(json_object_get(manifest, "setup"), "generation_config")));
   if (json_is_integer(limit) && json_integer_value(limit) >= 0 && json_integer_value(limit) <= INT32_MAX)
     TRY(set_limit(self, &task->task, json_integer_value(limit)));
   if (eval_manifest_difference(parameters, task->task.effective, text))

@@ -32,6 +32,7 @@ typedef struct eval_tasks { /* zeroed: empty */
   uint32_t count, room;
   uint64_t item_count;
   int64_t limit;       /* replaces every task's limit; -1: does not */
+  const json_t *defaults; /* of generation_config.json: what a task's "generation" does not set; NULL: none */
 } eval_tasks;
 
 /* Adds a task from its file; files it names are in the same folder. Errors name the file. */

@@ -205,7 +205,7 @@ static void as_json_and_as_text(void **state) {
   fclose(to);
   assert_non_null(strstr(text, "hint: do\n"));
   assert_non_null(strstr(text, "line?of"));
-  assert_non_null(strstr(text, "1 problems, 0 warnings\n"));
+  assert_non_null(strstr(text, "1 problem, 0 warnings\n"));
   free(text);
 }
 

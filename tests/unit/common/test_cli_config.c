@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "engine/common/config.h"
+#include "engine/verbatim.h"
 #include "planner/deploy_config.h"
 
 static uint32_t user; /* which subcommand's options are tested, as bits */
@@ -171,8 +172,11 @@ static void keys_of_others_are_left_alone(void **state) {
   (void)state;
   server s;
   sound(start_with(&s, "output: results\nlimit: 10\nmax-num-seqs: 4\n", ""));
-  char *deploy = cli_config_deploy(&s.config);
+  char *deploy = NULL;
+  cli_memory memory;
+  sound(cli_config_deploy(&s.config, &memory, &deploy));
   assert_string_equal(deploy, "max-num-seqs: 4\n");
+  assert_int_equal(memory.bytes, 0);
   free(deploy);
   cli_config_close(&s.config);
 }
@@ -298,6 +302,53 @@ static void a_plan_is_made_once_and_never_replaced(void **state) {
   assert_int_equal(access(plan_path, F_OK), -1);
 }
 
+/* The word auto is a number in the plan's deployment. */
+static void memory_is_measured(void **state) {
+  (void)state;
+  server s;
+  char *deploy = NULL, expected[64];
+  cli_memory memory;
+  sound(start_with(&s, "device_memory_bytes: auto\n", ""));
+  s.config.device = VERBATIM_DEVICE_CPU;
+  sound(cli_config_deploy(&s.config, &memory, &deploy));
+  snprintf(expected, sizeof expected, "device-memory-bytes: %llu\n", (unsigned long long)memory.bytes);
+  assert_string_equal(deploy, expected);
+  assert_true(memory.bytes > 0 && memory.bytes % CLI_MEMORY_GRAIN_BYTES == 0 && !memory.is_gpu);
+  assert_true(memory.bytes <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4 * 3);
+  digest id;
+  char *text = dump(&s.config, &id);
+  assert_non_null(strstr(text, "\ndevice-memory-bytes: auto # file\n"));
+  free(text);
+  free(deploy);
+  cli_config_close(&s.config);
+}
+
+static status auto_plan(const char *text) {
+  server s;
+  sound(start_with(&s, text, ""));
+  s.config.device = VERBATIM_DEVICE_CPU;
+  status result = cli_config_plan(&s.config, plan_path, "tests/tiny", true);
+  cli_config_close(&s.config);
+  return result;
+}
+
+/* A plan that was made when more or less memory was free is still the file's plan; one with other sizes is not. */
+static void another_free_memory_keeps_the_plan(void **state) {
+  (void)state;
+  static const char SIZES[] = "max-num-seqs: 4\nmax-num-batched-tokens: 64\nmax-model-len: 128\n";
+  char text[256];
+  unlink(plan_path);
+  snprintf(text, sizeof text, "%sdevice-memory-bytes: 24MiB\n", SIZES); /* room for fewer pages than are of use */
+  sound(auto_plan(text));
+  snprintf(text, sizeof text, "%sdevice-memory-bytes: auto\n", SIZES);
+  sound(auto_plan(text));
+  snprintf(text, sizeof text, "%sdevice-memory-bytes: 1GiB\n", SIZES);
+  assert_int_equal(auto_plan(text), ERR_MISMATCH); /* so that memory was what limited it */
+  snprintf(text, sizeof text, "%skv-pages: 8\ndevice-memory-bytes: auto\n", SIZES);
+  assert_int_equal(auto_plan(text), ERR_MISMATCH);
+  unlink(plan_path);
+}
+
 /* === The table ============================================================================================================== */
 
 static const cli_config_key *find_key(const char *name) {
@@ -410,6 +461,8 @@ int main(void) {
       cmocka_unit_test_setup(the_digest_is_of_values_and_of_no_secret, reset),
       cmocka_unit_test_setup(what_a_file_could_not_say_is_not_dumped, reset),
       cmocka_unit_test_setup(a_plan_is_made_once_and_never_replaced, reset),
+      cmocka_unit_test_setup(memory_is_measured, reset),
+      cmocka_unit_test_setup(another_free_memory_keeps_the_plan, reset),
       cmocka_unit_test_setup(every_key_of_the_planner_is_a_key_and_an_option, reset),
       cmocka_unit_test_setup(keys_are_words_and_stand_once, reset),
       cmocka_unit_test_setup(every_option_with_a_value_has_a_key, reset),

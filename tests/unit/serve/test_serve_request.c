@@ -39,6 +39,26 @@ static void refuses(const char *fields, const char *param, const char *code, con
   expect_refused(SERVE_COMPLETION, body, param, code, word);
 }
 
+/* What the model's makers recommend stands where a body says nothing, or null. */
+static void defaults_of_the_model(void **state) {
+  (void)state;
+  json_t *defaults = json_pack("{s:f, s:i, s:f}", "temperature", 0.5, "top_k", 7, "repetition_penalty", 1.25);
+  fixture.model.defaults = defaults;
+  serve_request *request = with("\"top_k\":9,\"temperature\":null");
+  const verbatim_request *r = &request->choices[0].engine_request;
+  assert_true(r->temperature == 0.5f && r->top_k == 9 && r->repetition_penalty == 1.25f && r->top_p == 1);
+  serve_request_close(request);
+  request = chat_of("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"temperature\":0}");
+  r = &request->choices[0].engine_request;
+  assert_true(r->temperature == 0 && r->top_k == 7);
+  serve_request_close(request);
+  fixture.model.defaults = NULL;
+  json_decref(defaults);
+  request = with("");
+  assert_true(request->choices[0].engine_request.temperature == 1 && request->choices[0].engine_request.top_k == 0);
+  serve_request_close(request);
+}
+
 /* === Prompts ================================================================================================================ */
 
 static void prompts_of_every_form(void **state) {
@@ -514,6 +534,7 @@ static void stop_ids_are_the_engines(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(defaults_of_the_model),
     cmocka_unit_test(prompts_of_every_form), cmocka_unit_test(a_prompt_in_a_list_is_the_prompt_alone),
     cmocka_unit_test(prompts_that_are_none), cmocka_unit_test(bodies_that_are_none),
     cmocka_unit_test(defaults_are_what_openai_documents), cmocka_unit_test(every_field_reaches_the_engine),

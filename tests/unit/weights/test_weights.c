@@ -174,11 +174,11 @@ static void mismatches(void **state) {
   widened.dtype = DTYPE_F32; /* converted to fp32 while it is copied */
   widened.transform = TRANSFORM_TRANSPOSE;
   missing.name = OTHER;
-  expect_refused("[70,12]", whole_matrix(0), "expected BF16 [12][70], found BF16 [70][12], hint: was the plan");
+  expect_refused("[70,12]", whole_matrix(0), "expected BF16 [12][70], found BF16 [70][12]; hint: was the plan");
   expect_refused("[840]", whole_matrix(0), "found BF16 [840]");
   expect_refused("[12,70,1]", whole_matrix(0), "found BF16 [12][70][1]");
   expect_refused("[12,70]", widened, "expected F32");
-  expect_refused("[12,70]", codes, "expected F8_E4M3 [12][70], found BF16 [12][70], hint: config.json's quantization_config");
+  expect_refused("[12,70]", codes, "expected F8_E4M3 [12][70], found BF16 [12][70]; hint: config.json's quantization_config");
   expect_refused("[12,70]", missing, "lack 1 tensors of the plan: other");
 }
 

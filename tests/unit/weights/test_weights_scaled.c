@@ -272,14 +272,14 @@ static void what_does_not_match_is_refused(void **state) {
   const entry no_codes[] = {{"kv_b_scale", "F32", "7,2", 56}, {0}};
   const entry e5m2[] = {{"kv_b", "F8_E5M2", "896,256", ROWS * COLS}, {"kv_b_scale", "F32", "7,2", 56}, {0}};
   const plan_tensor t = keys(0), as_bf16 = plain(KV_B, DTYPE_BF16, ROWS, COLS, 0);
-  expect_refused(bf16_file, &t, 1, "tensor kv_b: expected F8_E4M3 [896][256], found BF16 [896][256], hint: config.json's quantization");
+  expect_refused(bf16_file, &t, 1, "tensor kv_b: expected F8_E4M3 [896][256], found BF16 [896][256]; hint: config.json's quantization");
   expect_refused(bf16_scales, &t, 1, "tensor kv_b_scale: expected F32 [7][2], found BF16 [7][2]");
   expect_refused(few_scales, &t, 1, "tensor kv_b_scale: expected F32 [7][2], found F32 [6][2]");
   expect_refused(flat_scales, &t, 1, "tensor kv_b_scale: expected F32 [7][2], found F32 [14]");
   expect_refused(no_scales, &t, 1, "lack 1 tensors of the plan: kv_b_scale");
   expect_refused(no_codes, &t, 1, "lack 1 tensors of the plan: kv_b");
   expect_refused(e5m2, &t, 1, "expected F8_E4M3 [896][256], found F8_E5M2");
-  expect_refused(ENTRIES, &as_bf16, 1, "expected BF16 [896][256], found F8_E4M3 [896][256], hint: config.json's quantization_config");
+  expect_refused(ENTRIES, &as_bf16, 1, "expected BF16 [896][256], found F8_E4M3 [896][256]; hint: config.json's quantization_config");
 }
 
 /* Plans that the planner never makes. */

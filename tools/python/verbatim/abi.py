@@ -128,6 +128,8 @@ FUNCTIONS = {  # name: type of the result, and the arguments
     "verbatim_stop_ids": (c_uint32, c_void_p, POINTER(Request), POINTER(c_int32)),
     "verbatim_encode": (c_int, c_void_p, c_char_p, c_size_t, c_bool, c_bool, POINTER(c_int32), c_size_t, POINTER(c_size_t)),
     "verbatim_decode": (c_int, c_void_p, POINTER(c_int32), c_size_t, POINTER(c_char), c_size_t, POINTER(c_size_t)),
+    "verbatim_chat_open": (c_int, POINTER(c_void_p), c_char_p, c_char_p), "verbatim_chat_close": (None, c_void_p),
+    "verbatim_chat_render": (c_int, c_void_p, c_char_p, c_size_t, POINTER(c_char), c_size_t, POINTER(c_size_t)),
     "verbatim_poll": (c_int, c_void_p, POINTER(c_bool)), "verbatim_error": (c_char_p,),
     "verbatim_request_defaults": (Request,)}
 

@@ -8,6 +8,7 @@ import codecs
 import collections
 import contextlib
 import functools
+import json
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -152,23 +153,27 @@ class Engine:
 
         with Engine("my.plan", "MODEL_DIR") as engine:
             print(engine.generate(["Once upon a time"], max_tokens=20)[0].text)
+            print(engine.chat([{"role": "user", "content": "Good morning!"}], max_tokens=200).text)
 
     device: "auto" (GPU 0, else the CPU), "cpu", "gpu" or the number of a GPU. threads: of the CPU backend, 0: all cores. cache_dir: folder
     for compiled kernels; None: the user's cache folder, "": kernels are not stored. text=False: no tokenizer is opened, and prompts are
-    token ids. library: path of libverbatim.so; None: VERBATIM_LIBRARY, next to the package, then the system's. The header describes the
-    other options, which change no bit: max_active, chunk_tokens, no_prefix_cache, no_drafts, direct, sha256, ...
+    token ids. chat_template: a Jinja file in place of the model's own template. library: path of libverbatim.so; None: VERBATIM_LIBRARY,
+    next to the package, then the system's. The header describes the other options, which change no bit: max_active, chunk_tokens,
+    no_prefix_cache, no_drafts, direct, sha256, ...
 
     Threads: any thread may call any method at any time. One thread at a time enters the library; requests of all threads run in the same
     steps, and each step is done by one of the waiting threads. Python's lock is released during a step. No request's bits depend on any of
     this. A fault of the GPU ends the process (see the header)."""
 
     def __init__(self, plan: Union[str, os.PathLike], model_dir: Union[str, os.PathLike], *, device: Union[str, int] = "auto",
-                 threads: int = 0, cache_dir: Optional[str] = None, text: bool = True, library: Optional[str] = None, **options: Any):
+                 threads: int = 0, cache_dir: Optional[str] = None, text: bool = True, chat_template: Optional[str] = None,
+                 library: Optional[str] = None, **options: Any):
         self._door, self._lock, self._handle = threading.Lock(), threading.Lock(), c_void_p()
         self._jobs: set[_Job] = set()  # requests whose memory the library uses: kept alive until they finish
         self._forgotten: collections.deque[_Job] = collections.deque()
         self._library = abi.load(library)
         self.has_text, self.model_dir = text, os.fspath(model_dir)
+        self._chat, self._chat_template = c_void_p(), chat_template
         unknown = set(options) - {"max_active", "chunk_tokens", "slot_offset", "shuffle_pages", "no_prefix_cache", "direct", "poison",
                                  "no_drafts", "sha256"}
         if unknown:
@@ -186,7 +191,8 @@ class Engine:
         """Closes the engine; other threads that wait for requests get an error. May be called twice."""
         with self._lock:
             self._library.verbatim_close(self._handle)
-            self._handle = c_void_p()
+            self._library.verbatim_chat_close(self._chat)
+            self._handle, self._chat = c_void_p(), c_void_p()
             self._jobs.clear()
 
     def __enter__(self) -> "Engine":
@@ -219,6 +225,28 @@ class Engine:
             buffer = create_string_buffer(size.value + 1)
             self._check(self._library.verbatim_decode(self._handle, array, len(ids), buffer, size.value, byref(size)))
         return buffer.raw[:size.value].decode()
+
+    def chat_prompt(self, messages: Sequence[dict[str, Any]], **fields: Any) -> str:
+        """The prompt that the model's chat template makes of messages such as {"role": "user", "content": "..."}. It spells special tokens:
+        encode it with add_special=False. fields: tools, add_generation_prompt, continue_final_message, chat_template_kwargs of the HTTP
+        API. A key or value that the template would ignore is an error."""
+        data, size = json.dumps({"messages": list(messages), **fields}).encode(), c_size_t()
+        with self._entered():
+            if not self._chat:
+                template = None if self._chat_template is None else os.fsencode(self._chat_template)
+                self._check(self._library.verbatim_chat_open(byref(self._chat), os.fsencode(self.model_dir), template))
+            self._check(self._library.verbatim_chat_render(self._chat, data, len(data), None, 0, byref(size)))
+            buffer = create_string_buffer(size.value + 1)
+            self._check(self._library.verbatim_chat_render(self._chat, data, len(data), buffer, size.value, byref(size)))
+        return buffer.raw[:size.value].decode()
+
+    def chat(self, messages: Sequence[dict[str, Any]], sampling: Optional[Sampling] = None, *, fields: Optional[dict[str, Any]] = None,
+             **changes: Any) -> Completion:
+        """The answer to a conversation: its `text` is the content of the next message, of role assistant. fields: see chat_prompt; the rest
+        as in generate. For several at once, or token by token, give encode(chat_prompt(messages), add_special=False) to generate or
+        stream."""
+        ids = self.encode(self.chat_prompt(messages, **(fields or {})), add_special=False)
+        return self.generate([ids], sampling, **changes)[0]
 
     def generate(self, prompts: Sequence[Prompt], sampling: Union[Sampling, Sequence[Sampling], None] = None, *, n: int = 1,
                  **changes: Any) -> list[Completion]:

@@ -1,0 +1,102 @@
+/* test_generation.c - generation_config.json: named wherever a model is looked at, in effect only when asked for, and part of an
+ * evaluation's manifest. */
+#define _DEFAULT_SOURCE /* mkdtemp */
+#include "tests/unit/unit.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "e2e.h"
+#include "engine/base/base.h"
+
+static e2e_model tiny;
+
+/* The command ends with the code, and prints the word. M is a model with recommendations, O are the options of every engine. */
+static void expect(int code, const char *word, const char *command) {
+  static const char setup[] = "M=model && O='--device cpu --threads 1 --quiet' && R=\"$V run plan model $O --max-tokens 8 --seed 3\" && ";
+  char text[16384];
+  const int found = e2e_shell(&tiny, setup, command, text, sizeof text);
+  if (found != code || !strstr(text, word)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, word, found, text);
+}
+
+static int make_model(void **state) {
+  (void)state;
+  expect(0, "", "cp -r $TINY model && echo '{\"do_sample\": true, \"temperature\": 50, \"top_k\": 300, \"top_p\": 0.97, \"min_p\": null, "
+                "\"eos_token_id\": 1}' > model/generation_config.json && cp model/generation_config.json good && "
+                "$V plan model -o plan --quiet --max-model-len 128 --max-num-seqs 4 --max-num-batched-tokens 64");
+  return 0;
+}
+
+static void it_is_named(void **state) {
+  (void)state;
+  static const char note[] = "generation_config.json has temperature 50, top_k 300, top_p 0.97, which ";
+  char word[256];
+  snprintf(word, sizeof word, "%sis not used; hint: --generation-config auto", note);
+  expect(0, word, "$V plan $M -o q");
+  snprintf(word, sizeof word, "unused   sampling       %sis not used", note);
+  expect(0, word, "$V doctor plan $M --device cpu");
+  snprintf(word, sizeof word, "%sis not used", note);
+  expect(0, word, "{ timeout 20 $V serve plan $M --port 0 --device cpu --threads 1 --ready-file ready 2> e & }; "
+                  "for i in $(seq 100); do test -s ready && break; sleep 0.1; done; kill $!; wait $!; cat e");
+  snprintf(word, sizeof word, "%sare the defaults of requests", note);
+  expect(0, word, "rm ready; echo 'generation-config: auto' > d; "
+                  "{ timeout 20 $V serve plan $M --config d --port 0 --device cpu --threads 1 --ready-file ready --receipt r 2> e & }; "
+                  "for i in $(seq 100); do test -s ready && break; sleep 0.1; done; curl -sm 10 $(cat ready)/v1/completions --json "
+                  "'{\"model\": \"model\", \"prompt\": \"add: 1+1=\", \"top_k\": 5}' > got; kill $!; wait $!; "
+                  "grep -q '\"temperature\":\"42480000\",\"top_k\":5,' r && cat e"); /* 50 as an fp32 */
+}
+
+static void it_has_effect_when_asked_for(void **state) {
+  (void)state;
+  expect(0, "", "$R 'add: 820+9918=' | grep -qx 10738 && $R 'add: 820+9918=' --generation-config none | grep -qx 10738");
+  expect(0, "", "$R 'add: 820+9918=' --temperature 50 --top-k 300 --top-p 0.97 > a && ! grep -qx 10738 a && "
+                "$R 'add: 820+9918=' --generation-config auto | cmp - a");
+  expect(0, "", "$R 'add: 820+9918=' --generation-config auto --temperature 0 | grep -qx 10738"); /* given is given */
+  expect(0, "", "echo 'add: 820+9918=' | $V chat plan $M $O --max-tokens 8 --seed 3 --generation-config auto | cmp - a");
+  expect(0, "", "sed -i 's/\"do_sample\": true/\"do_sample\": false/' model/generation_config.json && "
+                "$R 'add: 820+9918=' --generation-config auto | grep -qx 10738; e=$?; cp good model/generation_config.json; exit $e");
+  expect(2, "expected auto or none, found \"on\"", "$R x --generation-config on");
+  expect(0, "", "rm model/generation_config.json; $R 'add: 820+9918=' --generation-config auto | grep -qx 10738; e=$?; "
+                "cp good model/generation_config.json; exit $e");
+}
+
+static void wrong_files(void **state) {
+  (void)state;
+  static const struct { const char *text, *word; } cases[] = {
+      {"{\"temperature\": -1}", "temperature: expected 0, or a number of 0.001 to 100"}, {"{\"top_p\": \"x\"}", "top_p: expected 1"},
+      {"{\"top_k\": 1.5}", "an integer of 0"}, {"{\"repetition_penalty\": 17}", "repetition_penalty"}, {"[]", "expected a JSON object"},
+      {"{", "generation_config.json"}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    char command[256];
+    snprintf(command, sizeof command, "echo '%s' > model/generation_config.json; $V plan $M -o q --quiet", cases[i].text);
+    expect(4, cases[i].word, command);
+  }
+  expect(0, "", "cp good model/generation_config.json");
+}
+
+/* A task that states a parameter keeps it. The manifest has the rest, and repeats the run without the file. */
+static void an_evaluation_records_it(void **state) {
+  (void)state;
+  expect(0, "", "printf 'name: add\\nkind: generate\\nitems: items.jsonl\\nwhere: {task: add}\\nprompt: \"{{prompt}}\"\\n"
+                "answer: \"{{answer}}\"\\nlimit: 2\\ngeneration: {max_tokens: 8, top_k: 400}\\n' > model/t.yaml && "
+                "$V eval model/t.yaml --plan plan --model $M --output out $O --generation-config auto > s && "
+                "$V eval model/t.yaml --plan plan --model $M --output plain $O > s");
+  expect(0, "400 50", "python3 -c \"import json; s = json.load(open('out/manifest.json'))['setup']; "
+                      "g = s['tasks'][0]['parameters']['generation']; print(g['top_k'], g['temperature']); "
+                      "assert s['generation_config']['top_k'] == 300; "
+                      "p = json.load(open('plain/manifest.json'))['setup']; assert 'generation_config' not in p\"");
+  expect(0, "\nequal: 2 items", "mv model/generation_config.json kept; $V replay out/manifest.json $O; e=$?; "
+                                "mv kept model/generation_config.json; exit $e");
+  expect(0, ": holds", "$V rescore out/manifest.json --task model/t.yaml");
+}
+
+int main(int argc, char **argv) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(it_is_named), cmocka_unit_test(it_has_effect_when_asked_for),
+                                     cmocka_unit_test(wrong_files), cmocka_unit_test(an_evaluation_records_it)};
+  e2e_begin(argc, argv);
+  snprintf(tiny.folder, sizeof tiny.folder, "/tmp/verbatim-generation-XXXXXX");
+  if (!mkdtemp(tiny.folder)) return 1;
+  const int failed = cmocka_run_group_tests(tests, make_model, NULL);
+  char text[256];
+  e2e_shell(&tiny, "", "rm -rf \"$PWD\"", text, sizeof text);
+  return failed;
+}
