@@ -7,8 +7,10 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/sha256.h"
+#include "constrain/masks.h"
 #include "exec/devices.h"
 #include "exec/exec.h"
+#include "plan/format_masks.h"
 #include "plan/plan.h"
 #include "weights/safetensors.h"
 #include "requests/schedule.h"
@@ -44,6 +46,7 @@ struct verbatim {
   tokenizer *tokenizer;  /* null without config.text */
   digest vocabulary;     /* its digest, or zeros     */
   sha256 plan_sha256, config_sha256;
+  masks masks;           /* with config.text, of a plan with token masks */
   request_model model;
   uint32_t side;       /* of the next step                       */
   bool outstanding[2];   /* submitted and not settled              */
@@ -150,7 +153,9 @@ static status open_text(verbatim *self) {
   if (!self->config.text) return OK;
   TRY(tokenizer_open(&self->tokenizer, self->config.model_dir));
   self->vocabulary = tokenizer_digest(self->tokenizer);
-  return OK;
+  const uint32_t vocab = self->plan.header->model.vocab;
+  if (!plan_has_masks(&self->plan)) return OK;
+  return masks_open(&self->masks, self->tokenizer, vocab, plan_mask_words(vocab), &self->host);
 }
 
 /* The seconds since *from, which becomes now. */
@@ -204,7 +209,8 @@ static status start(verbatim *self) {
   devices_use(&self->devices, &machine);
   TRY(start_machine(self, &machine, &from));
   self->model = (request_model){.plan = &self->plan, .weights_digest = self->weights.digest.bytes, .tokenizer = self->tokenizer,
-                                .tokenizer_digest = self->vocabulary.bytes, .logits = c->logits, .trace = c->trace};
+                                .tokenizer_digest = self->vocabulary.bytes, .logits = c->logits, .trace = c->trace,
+                                .masks = c->text && plan_has_masks(&self->plan) ? &self->masks : NULL};
   schedule_options batching = {.max_active = c->max_active, .chunk_tokens = c->chunk_tokens, .slot_offset = c->slot_offset,
                                .shuffle_pages = c->shuffle_pages, .no_prefix_cache = c->no_prefix_cache, .no_drafts = c->no_drafts,
                                .trace = c->trace};
@@ -295,7 +301,8 @@ verbatim_info verbatim_describe(const verbatim *self) {
                         .max_seqs = h->limits.max_seqs, .kv_pages = h->limits.kv_pages, .bos = h->model.bos,
                         .eos_count = h->model.eos_count, .eos = h->model.eos,
                         .graph_count = counts.graphs, .ranks = h->limits.ranks,
-                        .draft_tokens = h->limits.draft_tokens, .gpus = self->devices.count ? self->gpus : NULL,
+                        .draft_tokens = h->limits.draft_tokens, .constraints = self->model.masks != NULL,
+                        .gpus = self->devices.count ? self->gpus : NULL,
                         .device_bytes = h->device_bytes, .pinned_bytes = counts.pinned_bytes,
                         .host_bytes = self->host.taken_bytes, .stages = self->stages, .memory = describe_memory(self),
                         .nvrtc_version = counts.nvrtc_version, .cublaslt_version = counts.cublaslt_version};
@@ -367,6 +374,19 @@ void verbatim_reset_prefix_cache(verbatim *self) {
 
 uint32_t verbatim_stop_ids(const verbatim *self, const verbatim_request *request, int32_t *ids) {
   return request_stop_ids(&self->plan, request, ids);
+}
+
+int verbatim_constraint_open(verbatim_constraint **constraint, enum verbatim_constraint_kind kind, const char *text, size_t bytes) {
+  fail_clear();
+  if (!constraint) return FAIL(ERR_USAGE, "constraint: expected a place for it, found null");
+  return constraint_open(constraint, kind, text, bytes);
+}
+
+void verbatim_constraint_close(verbatim_constraint *constraint) { constraint_close(constraint); }
+
+verbatim_text verbatim_constraint_text(const verbatim_constraint *constraint, enum verbatim_constraint_kind *kind) {
+  *kind = constraint->kind;
+  return (verbatim_text){.bytes = constraint->text, .count = constraint->bytes};
 }
 
 static void settle(verbatim *self, uint32_t side) {

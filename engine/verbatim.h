@@ -37,6 +37,7 @@ extern "C" {
 #define VERBATIM_TOP_LOGPROBS_MAX 20u
 #define VERBATIM_BIASES_MAX 1024u
 #define VERBATIM_REQUIRED_MAX 32u
+#define VERBATIM_CONSTRAINT_BYTES_MAX 65536u
 #define VERBATIM_GAP_BINS 64u
 #define VERBATIM_DRAFT_TOKENS_MAX 15u
 
@@ -168,6 +169,7 @@ typedef struct verbatim_info { /* strings live as long as the engine */
   uint32_t graph_count;
   uint32_t ranks;      /* of the plan: GPUs, or what the CPU backend runs in their place. No bit depends on it */
   uint32_t draft_tokens; /* most guesses of a sequence in a step by the plan's speculation; 0: it has none */
+  bool constraints;    /* requests may have one: the plan has structured-outputs, the config text */
   const verbatim_gpu *gpus; /* [ranks]; null on the CPU backend */
   uint64_t device_bytes, pinned_bytes, host_bytes; /* device_bytes: of each GPU */
   verbatim_stages stages;
@@ -193,6 +195,15 @@ typedef struct verbatim_bias {
   int32_t token;
   float bias;
 } verbatim_bias;
+
+typedef struct verbatim_constraint verbatim_constraint; /* what an answer must be, compiled: see verbatim_constraint_open */
+enum verbatim_constraint_kind { /* and its text. SERVING.md, "Constrained output", has the syntax of each */
+  VERBATIM_CHOICE = 1,          /* a JSON list of texts, one of which is the answer */
+  VERBATIM_REGEX = 2,           /* a regular expression that matches the whole answer */
+  VERBATIM_JSON_OBJECT = 3,     /* no text: the answer is a JSON object */
+  VERBATIM_JSON_SCHEMA = 4,     /* a JSON schema of the answer */
+  VERBATIM_PARTS = 5            /* a JSON list of the answer's parts in order, each {"text": ...}, {"regex": ...} or {"json_schema": ...} */
+};
 
 typedef struct verbatim_token { /* a generated token, or a scored token of the prompt */
   int32_t id;
@@ -226,6 +237,8 @@ struct verbatim_request {
   uint32_t bias_count;
   const int32_t *allowed_ids;  /* [allowed_count], at most VERBATIM_BIASES_MAX, no id twice: only these may be generated */
   uint32_t allowed_count;      /* 0: all                                                                                 */
+  const verbatim_constraint *constraint; /* of the generated text, or null; not together with allowed_ids; needs config.text, a plan with
+                              structured-outputs and a stop id, which may follow where the text is complete */
   uint64_t seed;
   uint32_t sample_index; /* number of this sample among several of one prompt and seed, from 0 */
   const int32_t *stop_ids; /* [stop_count], in addition to the model's own                     */
@@ -321,6 +334,12 @@ typedef struct verbatim_chat verbatim_chat;
 int verbatim_chat_open(verbatim_chat **chat, const char *model_dir, const char *template_path);
 int verbatim_chat_render(const verbatim_chat *chat, const char *json, size_t json_bytes, char *text, size_t text_max, size_t *bytes);
 void verbatim_chat_close(verbatim_chat *chat); /* Does nothing for null. */
+
+/* Compiles what an answer must be. Takes up to half a second and allocates; on any thread, with or without an engine. Any number of
+ * requests may use it at once, until verbatim_constraint_close. An error says what is wrong with the text, or what in it is not offered. */
+int verbatim_constraint_open(verbatim_constraint **constraint, enum verbatim_constraint_kind kind, const char *text, size_t bytes);
+void verbatim_constraint_close(verbatim_constraint *constraint); /* does nothing for null */
+verbatim_text verbatim_constraint_text(const verbatim_constraint *constraint, enum verbatim_constraint_kind *kind); /* as it was given */
 
 /* Does one step of work: advances some requests and calls their callbacks. *busy is false when no request is left. */
 int verbatim_poll(verbatim *engine, bool *busy);

@@ -176,6 +176,15 @@ typedef struct adjust_args {
   u32 vocab, block_table_stride;
 } adjust_args;
 
+/* For rows with param.mask: takes from the choice what the row's token mask lacks. Other rows are not written. */
+typedef struct token_mask_args {
+  const step_in *step;
+  const sample_param *param; /* [R] those with a mask are adjusted rows     */
+  const u32 *masks;          /* [masks][words] by param.mask - 1: bit i % 32 of word i / 32 says that token i can be chosen */
+  f32 *adjusted;             /* [R][vocab]; the others become -Inf          */
+  u32 vocab, words;
+} token_mask_args;
+
 typedef struct sample_args {
   const step_in *step;
   const f32 *logits;         /* [R][vocab]              */

@@ -113,7 +113,7 @@ typedef struct sample_param {
   u32 adjusted;     /* 1: the token is chosen from the adjusted logits */
   u32 list_count;   /* entries of the slot's token list, 0 .. TOKEN_LIST_MAX */
   u32 list_only;    /* 1: only tokens in the list can be chosen             */
-  u32 pad;
+  u32 mask;         /* 1 + number of the step's token mask that the row has, 0: none; of `token_mask` */
 } sample_param;
 
 typedef struct token_bias { /* entry of a token list; no token is in a list twice */

@@ -42,6 +42,7 @@ static const key_row KEYS[] = {
     {"speculative-config.prompt-lookup-min", KIND_COUNT, FIELD(match_min), MATCH_TOKENS_MIN, MATCH_TOKENS_MAX, NULL},
     {"speculative-config.prompt-lookup-max", KIND_COUNT, FIELD(match_max), MATCH_TOKENS_MIN, MATCH_TOKENS_MAX, NULL},
     {"exchange-transport", KIND_CHOICE, FIELD(transport), 0, 0, "peer nccl"},
+    {"structured-outputs", KIND_CHOICE, FIELD(structured), 0, 0, "off|false on|true"},
     {"pipeline-parallel-size", KIND_NOT_OFFERED, 0, 0, 0, "tensor-parallel-size divides a model over the GPUs of one machine"},
     {"data-parallel-size", KIND_NOT_OFFERED, 0, 0, 0, "start one server for each replica"},
     {"decode-context-parallel-size", KIND_NOT_OFFERED, 0, 0, 0, "every GPU holds the KV rows of all requests"},

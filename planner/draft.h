@@ -35,6 +35,7 @@ typedef struct draft {
   plan_io io;              /* filled by emit from the io buffers */
   uint32_t io_buffer[29];  /* buffer of each plan_io field, in its order, or DRAFT_NONE */
   uint32_t gemm_workspace; /* buffer, or DRAFT_NONE */
+  bool has_masks;          /* structured-outputs: the op token_mask stands before sample */
   uint8_t config_digest[16];
   draft_list tensors, buffers, specs, kernels, ops, gemms, guarantees, ladder, notes; /* structs of the plan format */
   draft_list args, strings; /* bytes */

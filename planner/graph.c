@@ -8,6 +8,7 @@
 #include "graph_draft.h"
 #include "graph_feed.h"
 #include "graph_ranks.h"
+#include "engine/plan/format_masks.h"
 #include "engine/plan/spread.h"
 
 static void add_io(graph *g) {
@@ -29,6 +30,8 @@ static void add_io(graph *g) {
   g->contexts = has_prompts ? graph_add_fixed(g, REGION_STEP, l->max_seqs * sizeof(step_context), "contexts") : DRAFT_NONE;
   g->block_table = graph_add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * l->pages_per_seq * 4, "block_table");
   g->lists = graph_add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * TOKEN_LIST_MAX * sizeof(token_bias), "token_lists");
+  if (g->plan->has_masks)
+    g->masks = graph_add_fixed(g, REGION_STEP, (uint64_t)plan_mask_rows(l) * plan_mask_words(m->vocab) * 4, "token_masks");
   g->sampled = graph_add_fixed(g, REGION_STATE, (uint64_t)l->max_seqs * 4, "sampled");
   g->result = graph_add_fixed(g, REGION_RESULT, results * sizeof(sample_result), "result");
   g->digest = graph_add_fixed(g, REGION_RESULT, results * 8, "digest");
@@ -75,6 +78,14 @@ static matrix add_logits(graph *g, matrix h, bool is_tied) {
   return graph_ranks_gather(g, "logits exchange", logits, m->vocab, 4, ROWS_LOGITS);
 }
 
+/* Rows of the choice lose the tokens that their masks lack. */
+static void add_token_mask(graph *g, matrix adjusted) {
+  token_mask_args a = {.vocab = g->m->vocab, .words = plan_mask_words(g->m->vocab)};
+  const draft_ref refs[] = {ARG(token_mask_args, step, g->step, 0), ARG(token_mask_args, param, g->sample, 0),
+                            ARG(token_mask_args, masks, g->masks, 0), ARG(token_mask_args, adjusted, adjusted.buffer, 0)};
+  ADD_OP(g, OP_token_mask, "token_mask", a, refs, ROWS_LOGITS);
+}
+
 static uint32_t add_head(graph *g, bool is_tied) {
   const plan_model *m = g->m;
   uint32_t norm = graph_add_weight(g, "final_norm weight", "model.norm.weight", 1, m->hidden);
@@ -93,6 +104,7 @@ static uint32_t add_head(graph *g, bool is_tied) {
                                    ARG(adjust_args, history, g->history, 0),    ARG(adjust_args, block_table, g->block_table, 0),
                                    ARG(adjust_args, adjusted, adjusted.buffer, 0)};
   ADD_OP(g, OP_adjust, "adjust", adjust, adjust_refs, ROWS_LOGITS);
+  if (g->plan->has_masks) add_token_mask(g, adjusted);
   sample_args sample = {.vocab = m->vocab};
   const draft_ref refs[] = {ARG(sample_args, step, g->step, 0), ARG(sample_args, logits, logits.buffer, 0),
                             ARG(sample_args, adjusted, adjusted.buffer, 0), ARG(sample_args, param, g->sample, 0),

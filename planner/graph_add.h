@@ -42,6 +42,7 @@ typedef struct graph {
   uint32_t next, drafts, draft; /* of the draft section, or DRAFT_NONE */
   uint32_t rank_table, inbox, exchange, rank_x, rank_head; /* of the exchange between ranks, or DRAFT_NONE */
   uint32_t exchanges;        /* so far */
+  uint32_t masks; /* with has_masks */
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE if the model has none */
   uint64_t kv_layer_bytes;   /* KV rows of a layer */
   uint32_t kv_scale;         /* of the current layer, or DRAFT_NONE */

@@ -344,6 +344,7 @@ static status build(const sources *s, const plan_limits *limits, draft *plan) {
   plan->quant = s->model.quant;
   plan->grouped = s->model.grouped;
   plan->limits = *limits;
+  plan->has_masks = s->deploy.structured != 0;
   TRY(resolve_ladder(&s->deploy, limits, plan));
   graph_build(plan, &s->known, &s->model);
   guarantees_write(plan);

@@ -18,8 +18,8 @@ import tempfile
 # ("requests/pages.h"); kernels_src/ lies below all but base. All may include verbatim.h. verbatim.c is the entry to the library and main.c
 # the entry to the program: they lie between folders.
 LAYERS = """
-base kernels_src mma cpu ops plan gpu weights self_check exec text requests jinja answer chat verbatim.c receipts traces bench jsonl common
-eval eval/import eval/report eval/run serve cli main.c
+base kernels_src mma cpu ops plan gpu weights self_check exec text constrain requests jinja answer chat verbatim.c receipts traces bench
+jsonl common eval eval/import eval/report eval/run serve cli main.c
 """.split()
 # What planner/ may include besides its own headers; who may include the planner, and the checker of its plans.
 PLANNER_SEES = r"engine/base/.*|engine/plan/(?:format\w*|spread)\.h|engine/verbatim\.h|kernels_src/.*"
@@ -69,7 +69,7 @@ GETENV_OWNERS = r"engine/(?:main|(?:common|cli)/\w+)\.c"
 ALLOCATION = r"(?<![\w.>])(?:malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|strdup|strndup|free)\s*\("
 # Files that run after start-up: they own no memory except what the arenas gave them.
 RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch|backend_cpu|backend_gpu|block_table|gather)|plan/guarantee|gpu/op_maps|ops/\w+|"
-                  r"requests/(?:request|schedule|schedule_pages|step_build|pages)|"
+                  r"constrain/masks|requests/(?:request|schedule|schedule_pages|step_build|pages)|"
                   r"text/(?:stop_text|detokenizer)|cpu/(?!pool\b)\w+|mma/\w+)\.c")
 
 FILE_LINES = {".c": 800, ".cpp": 800, ".cu": 800, ".py": 800, ".sh": 200, ".h": 250, ".cuh": 250}

@@ -51,6 +51,8 @@ static const char HELP[] =
   "                      \"mtp\": by the model's prediction layer, which must be in its folder (1 token)\n"
   "  --exchange-transport WORD  between these GPUs: peer, into each other's memory; nccl, for GPUs that\n"
   "                      do not reach it; no bit depends on it (peer)\n"
+  "  --structured-outputs on|off  room for token masks, so that requests may ask for a regex or a JSON\n"
+  "                      schema; no bit of another request depends on it (off)\n"
   "  --expand-tokens N   fast-prefill: context tokens expanded at a time (8 * max-model-len, or 256 *\n"
   "                      max-num-seqs if that is more; at most 65536). With a KV cache other than bf16:\n"
   "                      context tokens that a step dequantizes for its prompts; longer contexts are\n"

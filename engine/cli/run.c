@@ -160,12 +160,13 @@ static status read_prompts(run *self) {
   return self->items.count ? OK : FAIL(ERR_USAGE, "run: expected a prompt, found an input without one; hint: give it as an argument");
 }
 
-/* Opens the tokenizer if a prompt or a stop is text, or if it exists and text output is wanted. */
+/* Opens the tokenizer if a prompt or a stop is text, an answer has a constraint, or if it exists and text output is wanted. */
 static status open_tokenizer(run *self) {
   static const char *const names[] = {"tokenizer.json", "tiktoken.model"};
   bool needed = false;
   for (uint32_t i = 0; i < self->items.count; i++)
-    needed |= self->items.list[i].prompt != NULL || self->items.list[i].params.stop_text_count;
+    needed |= self->items.list[i].prompt != NULL || self->items.list[i].params.stop_text_count ||
+              self->items.list[i].params.constraint;
   for (size_t i = 0; i < ARRAY_LEN(names) && !self->options.ids; i++) {
     char path[PATH_BYTES_MAX];
     int length = snprintf(path, sizeof path, "%s/%s", self->engine.model_dir, names[i]);
@@ -333,7 +334,7 @@ static status make_samples(run *self, const item *from, uint64_t *logit_rows) {
     if (i == 0 && self->options.logits_path) r->request.on_logits = on_logits;
     r->request.prompt = first->request.prompt;
     r->request.prompt_count = first->request.prompt_count;
-    self->engine.config.text |= r->request.on_text || r->request.stop_text_count;
+    self->engine.config.text |= r->request.on_text || r->request.stop_text_count || r->request.constraint;
   }
   *logit_rows += first->request.prompt_count;
   return OK;
@@ -432,6 +433,7 @@ static void close_run(run *self) {
   free(self->requests);
   free(self->scores);
   items_close(&self->items);
+  cli_sampling_close(&self->sampling);
   if (self->logits_fd >= 0) close(self->logits_fd);
   free(self->options.words);
 }

@@ -172,7 +172,7 @@ static status require_features(verify_run *self) {
   for (uint32_t i = 0; i < self->chosen_count; i++) {
     receipt_record record;
     TRY(receipt_read_get(&self->receipt, self->chosen[i], &record));
-    self->engine.config.text |= record.request.stop_text_count != 0;
+    self->engine.config.text |= record.request.stop_text_count != 0 || record.request.constraint;
     self->engine.config.logits |= ended_in_prompt(&record.request);
     receipt_read_drop(&record);
   }

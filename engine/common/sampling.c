@@ -1,6 +1,8 @@
 /* common/sampling.c - see common/sampling.h. One taker per option; ranges are checked here, meanings belong to the engine. */
 #include "common/sampling.h"
 #include "base/limits.h"
+#include "base/input_file.h"
+#include "common/files.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,6 +86,54 @@ static status take_allowed(const char *name, const char *value, void *target) {
   return self->params.allowed_count ? OK : FAIL(ERR_USAGE, "%s: expected token ids, found none", name);
 }
 
+/* === The answer's form ====================================================================================================== */
+
+/* Takes the place of another constraint only if it extends it. */
+static status constrain(cli_sampling *self, const char *name, enum verbatim_constraint_kind kind, const char *text, size_t bytes) {
+  verbatim_constraint *made = NULL, *old = self->constraint;
+  enum verbatim_constraint_kind old_kind = kind;
+  if (old) verbatim_constraint_text(old, &old_kind);
+  if (old && (old_kind != kind || kind != VERBATIM_CHOICE)) return FAIL(ERR_USAGE, "%s: expected one constraint, found two", name);
+  const status result = verbatim_constraint_open(&made, kind, text, bytes);
+  if (result != OK) fail_prefix(name);
+  TRY(result);
+  verbatim_constraint_close(old);
+  self->params.constraint = self->constraint = made;
+  return OK;
+}
+
+static status take_choice(const char *name, const char *value, void *target) {
+  cli_sampling *self = target;
+  if (!self->choices) self->choices = json_array();
+  if (json_array_append_new(self->choices, json_string(value)) != 0) return FAIL(ERR_USAGE, "%s: expected UTF-8", name);
+  char *text = json_dumps(self->choices, JSON_COMPACT);
+  const status result = text ? constrain(self, name, VERBATIM_CHOICE, text, strlen(text)) : FAIL(ERR_LIMIT, "%s: no memory", name);
+  free(text);
+  return result;
+}
+
+static status take_regex(const char *name, const char *value, void *target) {
+  return constrain(target, name, VERBATIM_REGEX, value, strlen(value));
+}
+
+/* The schema itself, or a file that holds it. */
+static status take_schema(const char *name, const char *value, void *target) {
+  char *text = NULL;
+  size_t bytes = 0;
+  if (*value == '{') return constrain(target, name, VERBATIM_JSON_SCHEMA, value, strlen(value));
+  TRY(cli_files_read_config(value, INPUT_CONFIG, &text, &bytes));
+  const status result = constrain(target, name, VERBATIM_JSON_SCHEMA, text, bytes);
+  free(text);
+  return result;
+}
+
+void cli_sampling_close(cli_sampling *self) {
+  json_decref(self->choices);
+  verbatim_constraint_close(self->constraint);
+  self->choices = NULL;
+  self->params.constraint = self->constraint = NULL;
+}
+
 void cli_sampling_options(cli_sampling *self, cli_option *rows, size_t row_count) {
   item_params *p = &self->params;
   *p = ITEMS_DEFAULTS;
@@ -97,7 +147,8 @@ void cli_sampling_options(cli_sampling *self, cli_option *rows, size_t row_count
     {"--top-p", cli_options_real, &p->top_p}, {"--min-p", cli_options_real, &p->min_p},
     {"--repetition-penalty", take_real32, &p->repetition_penalty}, {"--presence-penalty", take_real32, &p->presence_penalty},
     {"--frequency-penalty", take_real32, &p->frequency_penalty}, {"--logit-bias", take_bias, self},
-    {"--allow-ids", take_allowed, self}, {"--seed", cli_options_u64, &p->seed}, {"--stop", take_stop_text, self},
+    {"--allow-ids", take_allowed, self}, {"--choice", take_choice, self}, {"--regex", take_regex, self},
+    {"--json-schema", take_schema, self}, {"--seed", cli_options_u64, &p->seed}, {"--stop", take_stop_text, self},
     {"--stop-id", take_stop_id, p}, {"--ignore-eos", NULL, &p->ignore_eos}, {"--logprobs", take_alternatives, &p->top_logprobs}};
   size_t at = 0;
   while (rows[at].name) at++;

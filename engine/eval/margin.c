@@ -32,7 +32,7 @@ static double exp_gap(double high, double low) {
 /* Every generated token has the largest logit of its row, and these rows are the ones the alternatives come from. */
 static bool is_greedy(const verbatim_request *r) {
   return r->temperature == 0 && r->repetition_penalty == 1 && r->presence_penalty == 0 && r->frequency_penalty == 0 && r->bias_count == 0 &&
-         r->allowed_count == 0;
+         r->allowed_count == 0 && !r->constraint;
 }
 
 static bool is_whole(const verbatim_request *r) {

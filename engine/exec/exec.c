@@ -4,6 +4,7 @@
  * are the backend's. Read next: backend.h, state.h; start.c for the rest of the start-up. */
 #include "kernels_src/attn/contexts.h"
 #include "exec/ranks.h"
+#include "plan/format_masks.h"
 #include "plan/format_widen.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,9 @@ static uint64_t lay_out(exec *self, uint8_t *block, uint32_t **rows, token_bias 
     at = align_up(at + header->io.block_table, 256);
     if (block) self->result[side] = block + at;
     at = align_up(at + self->plan->regions[REGION_RESULT].bytes, 256);
+    if (block && plan_has_masks(self->plan)) self->masks[side] = (uint32_t *)(void *)(block + at);
+    if (plan_has_masks(self->plan))
+      at = align_up(at + 4ull * plan_mask_rows(limits) * plan_mask_words(header->model.vocab), 256);
     if (block && self->options.logits) self->logits[side] = (float *)(void *)(block + at);
     if (self->options.logits) at = align_up(at + 4ull * limits->max_logit_rows * header->model.vocab, 256);
   }
@@ -249,6 +253,13 @@ static void upload_row(exec *self, uint32_t side, const block_change *change) {
   copy_in(self, step + io->lists + slot * block_table_list_bytes(1), block_table_list(&self->table, change->slot), list_bytes);
 }
 
+static void upload_masks(exec *self, uint32_t side) {
+  const plan_header *header = self->plan->header;
+  const uint64_t bytes = 4ull * self->mask_count[side] * plan_mask_words(header->model.vocab);
+  const uint64_t at = header->io.lists + plan_masks_after_lists(&header->limits);
+  if (bytes) copy_in(self, exec_address(self, exec_region(REGION_STEP, side), at), self->masks[side], bytes);
+}
+
 /* Uploads the part of the image that the step uses, and the rows of the block table that this side lacks. The last step of this side was
  * waited for, and the other side has its own image, so this may go on during a step of the other. The device reads host memory later:
  * an image is not filled again before its step has been waited for, and for rows see block_table.h. */
@@ -256,6 +267,7 @@ static void upload_inputs(exec *self, uint32_t side) {
   uint32_t count;
   const block_change *changes = block_table_send(&self->table, side, &count);
   upload_image(self, side);
+  upload_masks(self, side);
   for (uint32_t i = 0; i < count; i++) upload_row(self, side, &changes[i]);
   self->backend->calls->record(self->backend, QUEUE_INPUTS, side);
 }
@@ -305,6 +317,7 @@ exec_input exec_fill(exec *self, uint32_t side) {
   uint8_t *image = self->image[side];
   const bool has_mtp = plan_has_mtp(&self->plan->header->limits);
   if (self->options.poison) memset(image, 0xff, io->block_table);
+  self->mask_count[side] = 0;
   return (exec_input){.head = (step_in *)(void *)(image + io->step), .token = (int32_t *)(void *)(image + io->token),
                       .position = (uint32_t *)(void *)(image + io->position), .seq = (uint32_t *)(void *)(image + io->seq),
                       .tiles = (attn_tile *)(void *)(image + io->tiles), .logit_row = (uint32_t *)(void *)(image + io->logit_row),
@@ -312,7 +325,12 @@ exec_input exec_fill(exec *self, uint32_t side) {
                       .prompt_tiles = (attn_tile *)(void *)(image + io->prompt_tiles),
                       .contexts = (step_context *)(void *)(image + io->contexts),
                       .next = has_mtp ? (int32_t *)(void *)(image + io->next) : NULL,
-                      .drafts = has_mtp ? (step_draft *)(void *)(image + io->drafts) : NULL};
+                      .drafts = has_mtp ? (step_draft *)(void *)(image + io->drafts) : NULL, .masks = self->masks[side]};
+}
+
+void exec_set_masks(exec *self, uint32_t side, uint32_t count) {
+  ASSERT(count == 0 || (self->masks[side] && count <= plan_mask_rows(&self->plan->header->limits)));
+  self->mask_count[side] = count;
 }
 
 uint32_t exec_cut_tiles(attn_tile *tiles, attn_tile all, uint32_t most, uint32_t edge) {

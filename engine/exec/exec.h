@@ -52,6 +52,8 @@ typedef struct exec_input {
   int32_t *next;            /* [max_batch_tokens], with SPECULATION_MTP else null: id after each token row, -1: the one that the row
                              * chooses */
   step_draft *drafts;       /* [max_seqs], likewise: exec_set_drafts */
+  uint32_t *masks;          /* [plan_mask_rows][plan_mask_words] token masks: sample.mask is 1 + the number of a row's, exec_set_masks; null
+                             * in a plan without the op token_mask */
 } exec_input;
 
 typedef struct exec_results { /* of the last step of this side; valid until its next step is submitted */
@@ -131,6 +133,9 @@ void exec_set_counts(const exec_input *in, uint32_t logits, step_in ordinary, st
 
 /* After it, with SPECULATION_MTP: the number of entries of `drafts`, at most one for each sequence of the step. */
 void exec_set_drafts(const exec_input *in, uint32_t count);
+
+/* The number of token masks that the step has; 0 if it is not called after exec_fill. */
+void exec_set_masks(exec *self, uint32_t side, uint32_t count);
 
 /* The pages and token lists of the slots. What changes in it goes to the device with the next steps. */
 block_table *exec_block_table(exec *self);

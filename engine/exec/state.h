@@ -16,6 +16,8 @@ struct exec {
   uint32_t op_count;
   uint32_t rung_count;        /* ladder sizes in use: 0 with direct */
   uint8_t *image[2];          /* STEP up to the block table */
+  uint32_t *masks[2];         /* token masks of a side's step; null in a plan without them */
+  uint32_t mask_count[2];
   uint8_t *result[2];         /* RESULT images */
   float *logits[2];           /* null without the option */
   block_table table;

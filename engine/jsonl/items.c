@@ -1,5 +1,6 @@
 /* items.c - see items.h. Each key has a reader; a key without one is echoed or refused. */
 #include "jsonl/items.h"
+#include "constrain/json_form.h"
 #include "jsonl/json_line.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +13,7 @@ static const char *const REFUSED[] = {
   "best_of", "typical_p", "top_a", "tfs", "mirostat", "max_new_tokens", "max_completion_tokens", "max_length", "min_tokens",
   "min_new_tokens", "do_sample", "num_beams", "beams", "length_penalty", "no_repeat_ngram_size", "bad_words", "temp", "top_logprobs",
   "prompt_logprobs", "allowed_token_ids", "messages", "stop_token_ids", "eos_token_id", "sampling_params", "seed_offset", "sample_index",
-  "response_format", "guided_json", "guided_regex", "guided_choice", "grammar", "suffix", "echo", "repeat_penalty", "stop_sequences",
+  "guided_grammar", "guided_decoding_backend", "guided_whitespace_pattern", "grammar", "suffix", "echo", "repeat_penalty", "stop_sequences",
   "stop_strings", "num_return_sequences", "n_predict", "num_predict", "bad_words_ids", "use_beam_search",
   "deadline", "timeout", "max_time",
 };
@@ -25,6 +26,7 @@ static void clear(item *self) {
   free(self->answer);
   free(self->echo);
   for (size_t i = 0; i < ARRAY_LEN(self->lists); i++) free(self->lists[i]);
+  verbatim_constraint_close(self->constraint);
   *self = (item){0};
 }
 
@@ -196,6 +198,24 @@ static status read_required(const json_line_key *at, const json_t *value, item *
   return OK;
 }
 
+/* Replaces a default one. */
+static status read_constraint(const json_line_key *at, const json_t *value, item *out) {
+  verbatim_constraint *made = NULL;
+  const status result = json_form_read(at->name, value, &made);
+  char where[64];
+  snprintf(where, sizeof where, "line %u", at->line);
+  if (result != OK) fail_prefix(where);
+  TRY(result);
+  if (made && out->constraint) {
+    verbatim_constraint_close(made);
+    return json_line_wrong(at, "one of response_format, structured_outputs and guided_*, not several");
+  }
+  if (made) out->constraint = made;
+  if (!out->constraint) out->params.constraint = NULL;
+  else out->params.constraint = out->constraint;
+  return OK;
+}
+
 static status read_param(const json_line_key *at, json_t *value, item *owner, bool *known) {
   item_params *out = &owner->params;
   TRY(read_number(at, value, out, known));
@@ -209,6 +229,7 @@ static status read_param(const json_line_key *at, json_t *value, item *owner, bo
   if (strcmp(at->name, "logit_bias") == 0) return read_biases(at, value, owner);
   if (strcmp(at->name, "allowed_ids") == 0) return read_allowed(at, value, owner);
   if (strcmp(at->name, "deadline_seconds") == 0) return json_line_seconds(at, value, &out->deadline_seconds);
+  if (json_form_has(at->name)) return read_constraint(at, value, owner);
   if (strcmp(at->name, "require") == 0) return read_required(at, value, owner);
   *known = false;
   return OK;
@@ -258,7 +279,8 @@ void items_request(const item_params *params, uint32_t sample, verbatim_request 
     .max_tokens = params->max_tokens, .top_logprobs = params->top_logprobs, .temperature = params->temperature, .top_k = params->top_k,
     .top_p = params->top_p, .min_p = params->min_p, .repetition_penalty = params->repetition_penalty,
     .presence_penalty = params->presence_penalty, .frequency_penalty = params->frequency_penalty, .biases = params->biases,
-    .bias_count = params->bias_count, .allowed_ids = params->allowed_ids, .allowed_count = params->allowed_count, .seed = params->seed,
+    .bias_count = params->bias_count, .allowed_ids = params->allowed_ids, .allowed_count = params->allowed_count,
+    .constraint = params->constraint, .seed = params->seed,
     .sample_index = sample, .stop_ids = params->stop_ids, .stop_count = params->stop_count, .stop_texts = params->stop_texts,
     .stop_text_count = params->stop_text_count, .ignore_eos = params->ignore_eos, .deadline_seconds = params->deadline_seconds,
     .required = params->required, .required_count = params->required_count};

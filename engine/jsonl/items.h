@@ -4,8 +4,9 @@
  * "answer" (text), and values that replace the defaults: "max_tokens", "n" (samples), "temperature", "top_k", "top_p", "min_p",
  * "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "logprobs" (number of alternatives), "ignore_eos", "stop_ids",
  * "stop" (a text or a list of texts), "allowed_ids", "logit_bias" (an object: decimal ids and their biases), "deadline_seconds", "require"
- * (a list of axes of the plan's guarantees). Other keys are echoed into the output, but names of sampling parameters of other programs are
- * refused, because ignoring them would silently change the request. Knows nothing of the engine. */
+ * (a list of axes of the plan's guarantees), and one of the fields of constrain/json_form.h. Other keys are echoed into the output, but
+ * names of sampling parameters of other programs are refused, because ignoring them would silently change the request. Knows nothing of the
+ * engine. */
 #ifndef VERBATIM_ITEMS_H
 #define VERBATIM_ITEMS_H
 #include "base/base.h"
@@ -25,6 +26,7 @@ typedef struct item_params { /* as in verbatim_request */
   const verbatim_bias *biases;
   const int32_t *allowed_ids;
   const char *const *required;
+  const verbatim_constraint *constraint; /* null: none */
   int32_t stop_ids[VERBATIM_STOP_IDS_MAX];
 } item_params;
 
@@ -39,6 +41,7 @@ typedef struct item {
   char *task, *answer; /* NULL: none */
   char *echo;          /* compact JSON object of the other keys, or NULL */
   item_params params;
+  verbatim_constraint *constraint; /* the item's own */
   void *lists[4];      /* memory of the item's own stop texts, biases, allowed ids and required axes */
 } item;
 

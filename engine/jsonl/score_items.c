@@ -9,6 +9,7 @@
 /* Keys of `verbatim run`, and names of parameters in other programs. */
 static const char *const REFUSED[] = {
   "prompt", "prompt_ids", "completion", "choices", "max_tokens", "temperature", "top_k", "top_p", "min_p", "logit_bias", "allowed_ids",
+  "response_format", "structured_outputs", "guided_choice", "guided_regex", "guided_json",
   "repetition_penalty", "presence_penalty", "frequency_penalty", "stop", "n", "logprobs", "top_logprobs", "messages", "echo",
   "deadline", "timeout", "max_time",
 };

@@ -19,6 +19,12 @@
 uint32_t plan_pointer_count(uint32_t kernel) { return kernels_row(kernel)->op->pointers; }
 uint32_t plan_args_bytes(uint32_t kernel) { return kernels_row(kernel)->args_bytes; }
 
+bool plan_has_masks(const plan *view) {
+  for (uint32_t i = view->main_op_count; i > 0; i--)
+    if (view->ops[i - 1].kernel == KERNEL_token_mask) return true;
+  return false;
+}
+
 uint64_t plan_present(const plan *view, const plan_op *op) {
   uint64_t present = 0;
   for (uint32_t i = 0; i < op->fixup_count; i++) present |= UINT64_C(1) << (view->fixups[op->first_fixup + i].args_offset / 8);

@@ -40,6 +40,9 @@ void plan_close(plan *view);
 /* A string of the plan; reference must come from the plan. */
 static inline const char *plan_string(const plan *view, uint32_t reference) { return view->strings + reference; }
 
+/* It has the op `token_mask`, so that its steps may have token masks. */
+bool plan_has_masks(const plan *view);
+
 /* Blocks of one grid dimension for `rows` launch rows. */
 uint64_t plan_extent(const plan_dim *dim, uint32_t rows);
 

@@ -130,9 +130,31 @@ static bool compare_stop_texts(const verbatim_request *a, const verbatim_request
   return false;
 }
 
+/* Its kind and its text; "" without one. */
+static verbatim_text constraint_of(const verbatim_request *r, const char **name) {
+  enum verbatim_constraint_kind kind;
+  *name = "";
+  if (!r->constraint) return (verbatim_text){.bytes = ""};
+  const verbatim_text text = verbatim_constraint_text(r->constraint, &kind);
+  *name = receipt_constraint_name(kind);
+  return text;
+}
+
+static bool compare_constraints(const verbatim_request *a, const verbatim_request *b, receipt_difference_field *out) {
+  const char *names[2];
+  const verbatim_text texts[2] = {constraint_of(a, &names[0]), constraint_of(b, &names[1])};
+  if (strcmp(names[0], names[1]) == 0 && texts[0].count == texts[1].count && memcmp(texts[0].bytes, texts[1].bytes, texts[0].count) == 0)
+    return false;
+  note(out, "constraint", UINT32_MAX, KIND_U32, NULL, NULL);
+  for (int i = 0; i < 2; i++)
+    if (*names[i])
+      snprintf(out->value[i], RECEIPT_COMPARE_TEXT_BYTES, "%s %.*s", names[i], (int)min_u64(texts[i].count, 256), texts[i].bytes);
+  return true;
+}
+
 static bool compare_inputs(const verbatim_request *a, const verbatim_request *b, receipt_difference_field *out) {
   return compare_ids("prompt", a->prompt, a->prompt_count, b->prompt, b->prompt_count, out) ||
-         compare_fields(INPUTS, ARRAY_LEN(INPUTS), a, b, out) || compare_lists(a, b, out) ||
+         compare_fields(INPUTS, ARRAY_LEN(INPUTS), a, b, out) || compare_lists(a, b, out) || compare_constraints(a, b, out) ||
          compare_ids("stop_ids", a->stop_ids, a->stop_count, b->stop_ids, b->stop_count, out) || compare_stop_texts(a, b, out);
 }
 

@@ -243,6 +243,20 @@ static status take_stop_texts(const object *o, verbatim_request *r) {
   return OK;
 }
 
+/* A pair of its kind and its text, in the lines of requests that have one. */
+static status take_constraint(const object *o, verbatim_request *r) {
+  const json_t *pair = json_object_get(o->json, "constraint"), *name = json_array_get(pair, 0), *text = json_array_get(pair, 1);
+  enum verbatim_constraint_kind kind = VERBATIM_CHOICE;
+  verbatim_constraint *made = NULL;
+  if (!pair) return OK;
+  if (!is_pair(pair) || !json_is_string(name) || !json_is_string(text)) return wrong(o, "constraint", "a pair of texts");
+  while (kind <= VERBATIM_PARTS && !json_text_is(name, receipt_constraint_name(kind))) kind++;
+  if (kind > VERBATIM_PARTS) return wrong(o, "constraint", "choice, regex, json_object, json_schema or parts, and its text");
+  TRY(verbatim_constraint_open(&made, kind, json_string_value(text), json_string_length(text)));
+  r->constraint = made;
+  return OK;
+}
+
 static status take_inputs(const object *o, receipt_record *record) {
   verbatim_request *r = &record->request;
   uint32_t count = 0;
@@ -259,6 +273,7 @@ static status take_inputs(const object *o, receipt_record *record) {
   TRY(take_u32(o, "top_logprobs", 0, VERBATIM_TOP_LOGPROBS_MAX, &r->top_logprobs));
   TRY(take_choice(o, r));
   TRY(take_list(o, r));
+  TRY(take_constraint(o, r));
   result = take_ids(o, "stop_ids", 0, STOPS_MAX, true, &stops, &r->stop_count);
   r->stop_ids = stops;
   TRY(result);
@@ -401,8 +416,8 @@ static status take_request(const object *o, receipt_record *record) {
   static const char *const keys[] = {
     "id", "prompt_count", "prompt", "max_tokens", "score_from", "top_logprobs", "temperature", "top_k", "top_p", "min_p",
     "repetition_penalty", "presence_penalty", "frequency_penalty", "list", "list_only", "seed", "sample_index", "stop_ids", "stop_texts",
-    "request", "finish", "stop_index", "text_bytes", "fault", "scored", "made", "chain"};
-  TRY(check_keys(o, keys, ARRAY_LEN(keys)));
+    "request", "finish", "stop_index", "text_bytes", "fault", "scored", "made", "chain", "constraint"};
+  TRY(check_keys(o, keys, ARRAY_LEN(keys) - !json_object_get(o->json, "constraint")));
   TRY(take_inputs(o, record));
   return take_outputs(o, &record->request);
 }
@@ -436,6 +451,7 @@ void receipt_read_drop(receipt_record *record) {
   for (uint32_t i = 0; i < r->stop_text_count; i++) release(r->stop_texts[i].bytes);
   release(r->prompt);
   release(r->biases);
+  verbatim_constraint_close((verbatim_constraint *)(uintptr_t)r->constraint);
   release(r->allowed_ids);
   release(r->stop_ids);
   release(r->stop_texts);
@@ -586,9 +602,10 @@ static status add_request(receipt_read *self, scan *s, const json_t *root) {
   receipt_record record;
   const object o = {.json = root, .line = s->number, .prefix = ""};
   TRY(make_record(root, s->line, s->bytes, s->number, &record));
-  bool has_stop_texts = record.request.stop_text_count != 0;
+  bool has_stop_texts = record.request.stop_text_count != 0, has_constraint = record.request.constraint != NULL;
   receipt_read_drop(&record);
   if (has_stop_texts && !self->head.has_tokenizer) return wrong(&o, "stop_texts", "none where the first line has no tokenizer");
+  if (has_constraint && !self->head.has_tokenizer) return wrong(&o, "constraint", "none where the first line has no tokenizer");
   digest line = digest_of(s->line, s->bytes);
   receipt_sum_add(&s->sum, &line);
   return keep_place(self, s);

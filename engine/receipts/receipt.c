@@ -142,6 +142,26 @@ static void put_list(strbuf *to, const verbatim_request *r) {
   strbuf_addf(to, "],\"list_only\":%s", r->allowed_count ? "true" : "false");
 }
 
+const char *receipt_constraint_name(enum verbatim_constraint_kind kind) {
+  switch (kind) {
+    case VERBATIM_CHOICE: return "choice";
+    case VERBATIM_REGEX: return "regex";
+    case VERBATIM_JSON_OBJECT: return "json_object";
+    case VERBATIM_JSON_SCHEMA: return "json_schema";
+    case VERBATIM_PARTS: return "parts";
+  }
+  return "";
+}
+
+static void put_constraint(strbuf *to, const verbatim_constraint *constraint) {
+  enum verbatim_constraint_kind kind;
+  if (!constraint) return;
+  const verbatim_text text = verbatim_constraint_text(constraint, &kind);
+  strbuf_addf(to, ",\"constraint\":[\"%s\",", receipt_constraint_name(kind));
+  put_string(to, text.bytes, text.count);
+  strbuf_addf(to, "]");
+}
+
 static void put_inputs(strbuf *to, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
   strbuf_addf(to, "{\"id\":");
   put_string(to, id, strlen(id));
@@ -154,6 +174,7 @@ static void put_inputs(strbuf *to, const char *id, const verbatim_request *r, co
   strbuf_addf(to, ",\"repetition_penalty\":\"%08" PRIx32 "\",\"presence_penalty\":\"%08" PRIx32 "\",\"frequency_penalty\":\"%08" PRIx32
                   "\"", request_bits(r->repetition_penalty), request_bits(r->presence_penalty), request_bits(r->frequency_penalty));
   put_list(to, r);
+  put_constraint(to, r->constraint);
   strbuf_addf(to, ",\"seed\":\"%016" PRIx64 "\",\"sample_index\":%" PRIu32, r->seed, r->sample_index);
   put_stops(to, r, stop_ids, stop_count);
   strbuf_addf(to, ",");

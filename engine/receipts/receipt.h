@@ -51,6 +51,9 @@ status receipt_line(const char *id, const verbatim_request *request, const int32
 /* "stop", "length" and so on, as receipts spell them. */
 const char *receipt_finish_name(enum verbatim_finish finish);
 
+/* The name of a kind of constraint in a receipt; "": no such kind. */
+const char *receipt_constraint_name(enum verbatim_constraint_kind kind);
+
 /* Writes a line that says the run ended here; the receipt then has no digest line. receipt_fault leaves the file open, for a process that
  * is about to end; receipt_abandon closes it. */
 void receipt_fault(receipt *self, const char *what);

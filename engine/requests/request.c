@@ -102,6 +102,18 @@ static status check_lists(const verbatim_request *r, uint32_t vocab) {
   return OK;
 }
 
+static status check_constraint(const request_model *m, const verbatim_request *r) {
+  int32_t stops[EOS_MAX + VERBATIM_STOP_IDS_MAX];
+  if (!r->constraint) return OK;
+  if (!m->tokenizer) return FAIL(ERR_USAGE, "request: it has a constraint, the engine was opened without text");
+  if (!m->masks)
+    return FAIL(ERR_UNSUPPORTED, "request: it has a constraint, for which the plan has no room; hint: plan with structured-outputs: on");
+  if (r->allowed_count) return FAIL(ERR_USAGE, "request: expected allowed ids or a constraint, found both");
+  if (request_stop_ids(m->plan, r, stops) == 0)
+    return FAIL(ERR_USAGE, "request: a constraint needs a stop id, which ends the answer; hint: no ignore_eos, or stop ids");
+  return vocabulary_check(&m->masks->vocabulary, &r->constraint->automaton);
+}
+
 /* A stop text that is not UTF-8 would never be found in output, which is. */
 static status check_stops(const request_model *m, const verbatim_request *r) {
   TRY(check_count("stop ids", r->stop_count, VERBATIM_STOP_IDS_MAX, r->stop_ids));
@@ -127,6 +139,7 @@ status request_check(const request_model *m, const verbatim_request *r) {
   TRY(check_choice(r));
   TRY(check_lists(r, vocab));
   TRY(check_stops(m, r));
+  TRY(check_constraint(m, r));
   if (r->on_logits && !m->logits) return FAIL(ERR_USAGE, "request: it wants logits of an engine opened without them");
   if ((r->on_trace || r->on_values) && !m->trace) return FAIL(ERR_USAGE, "request: it wants the rows of an engine opened without trace");
   if (!r->on_values != !r->wants_values) return FAIL(ERR_USAGE, "request: on_values and wants_values: expected both or neither");
@@ -177,6 +190,13 @@ uint32_t request_list(const verbatim_request *r, token_bias *list) {
     list[at] = (token_bias){.token = id, .bias = bias_of(r, id)};
   }
   return count;
+}
+
+uint32_t request_constrained(const request_model *m, const verbatim_request *r) {
+  uint32_t state = AUTOMATON_START;
+  for (uint32_t i = 0; i < r->token_count; i++)
+    state = vocabulary_advance(&m->masks->vocabulary, &r->constraint->automaton, state, r->tokens[i].id);
+  return state;
 }
 
 bool request_scores(const verbatim_request *r, uint32_t position) {
@@ -238,12 +258,13 @@ void request_start(const request_model *m, verbatim_request *r) {
   digest_start(&state);
   digest_add(&state, m->plan->header->numerics_id, DIGEST_BYTES);
   digest_add(&state, m->weights_digest, DIGEST_BYTES);
-  digest_add(&state, r->stop_text_count ? m->tokenizer_digest : none, DIGEST_BYTES);
+  digest_add(&state, r->stop_text_count || r->constraint ? m->tokenizer_digest : none, DIGEST_BYTES);
   digest_add(&state, &fields, sizeof fields);
   digest_add(&state, stops, fields.stop_count * sizeof *stops);
   digest_add(&state, list, fields.list_count * sizeof *list);
   add_stop_texts(&state, r);
   digest_add(&state, r->prompt, r->prompt_count * sizeof *r->prompt);
+  if (r->constraint) digest_add(&state, r->constraint->identity.bytes, DIGEST_BYTES);
   digest start = digest_end(&state);
   memcpy(r->request_digest, start.bytes, DIGEST_BYTES);
   memcpy(r->chain, start.bytes, DIGEST_BYTES);

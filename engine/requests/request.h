@@ -5,6 +5,7 @@
 #define VERBATIM_REQUEST_H
 #include "base/base.h"
 #include "base/digest.h"
+#include "constrain/masks.h"
 #include "kernels_src/abi.h"
 #include "plan/plan.h"
 #include "text/stop_text.h"
@@ -29,6 +30,7 @@ typedef struct request_model { /* what a request is valid under */
   const uint8_t *weights_digest;   /* [DIGEST_BYTES] */
   const tokenizer *tokenizer;      /* null: no text  */
   const uint8_t *tokenizer_digest; /* [DIGEST_BYTES] */
+  masks *masks;                    /* null: requests may have no constraint */
   bool logits;                     /* requests may ask for logits rows */
   bool trace;                      /* and for rows of trace points */
 } request_model;
@@ -57,6 +59,9 @@ uint32_t request_list(const verbatim_request *request, token_bias *list);
 
 /* The sampling parameters of the logits row that gives the token at `position`; at a prompt position no token is chosen. */
 sample_param request_sample(const verbatim_request *request, uint32_t position, uint32_t slot);
+
+/* The state of the request's constraint after its generated tokens. */
+uint32_t request_constrained(const request_model *m, const verbatim_request *request);
 
 /* The token at `position` is a prompt token to be scored. */
 bool request_scores(const verbatim_request *request, uint32_t position);

@@ -1,6 +1,7 @@
 /* schedule.c - see schedule.h. In this order below: the queue, slots, admission and ends, the choice of a step's rows, settling. */
 #include "requests/schedule.h"
 #include "base/clock.h"
+#include "plan/format_masks.h"
 #include <string.h>
 
 status schedule_open(schedule *self, const request_model *model, exec *machine, watch *watcher, const schedule_options *options,
@@ -91,6 +92,7 @@ static void take_slot(schedule *self, verbatim_request *request) {
   sequence *s = &self->sequences[slot];
   *s = (sequence){.request = request, .slot = slot, .taken = true, .generation = s->generation + 1, .key = self->kv.root,
                   .known = request_computed(request) + request->token_count, .sampled = request->token_count};
+  if (request->constraint) s->constrained = request_constrained(self->model, request);
   block_table_change(self->table, slot, request_list(request, block_table_list(self->table, slot)));
   self->order[self->active_count++] = slot;
   schedule_pages_adopt(&self->kv, s);
@@ -217,7 +219,7 @@ void schedule_expire(schedule *self) {
 /* === Building a step ======================================================================================================== */
 
 static step_build begin(schedule *self, uint32_t side) {
-  return step_build_begin(self->model->plan->header, exec_fill(self->machine, side), self->rows[side], self->drafted[side], self->watched);
+  return step_build_begin(self->model, exec_fill(self->machine, side), self->rows[side], self->drafted[side], self->watched);
 }
 
 /* Gets a page for the next row, from the youngest sequence if need be. Returns false when that is the sequence itself. */
@@ -244,11 +246,14 @@ static uint32_t rows_for(const schedule *self, uint32_t decoding) {
   return min_u32(limits_of(self)->max_batch_tokens, limits_of(self)->max_logit_rows) - (self->active_count - decoding);
 }
 
-/* The step in flight has drafts, or a sequence would guess tokens behind those that the host has seen. */
+/* The step in flight has drafts, or a sequence would guess tokens behind those that the host has seen, or the newest token of a sequence
+ * with a constraint decides what may follow it. */
 static bool waits_for_verdict(schedule *self) {
   if (self->submitted == self->settled) return false;
   if (self->has_drafts) return true;
   const uint32_t count = list_decoding(self, false);
+  for (uint32_t i = 0; i < count; i++)
+    if (self->decoding[i]->request->constraint && self->decoding[i]->sampled > self->decoding[i]->request->token_count) return true;
   return drafts_choose(&self->drafts, self->decoding, count, rows_for(self, count), false);
 }
 
@@ -259,11 +264,24 @@ static void grow_for_drafts(schedule *self, sequence *s, uint32_t rows) {
   if (plan_has_mtp(l) && wanted <= most && pages_available(&self->pages) > self->active_count) schedule_pages_grow(&self->kv, s, wanted);
 }
 
+/* Of its drafts those that the request's constraint allows, for which the step has masks: a later one could not be right. */
+static uint32_t count_allowed(const schedule *self, const step_build *b, const sequence *s) {
+  const vocabulary *v = &self->model->masks->vocabulary;
+  const uint32_t used = b->masks + self->active_count - b->seqs, most = plan_mask_rows(limits_of(self));
+  uint32_t state = s->constrained, count = 0;
+  for (; count < s->draft.taken && used + count < most; count++) {
+    state = vocabulary_advance(v, &s->request->constraint->automaton, state, s->draft.ids[count]);
+    if (state == AUTOMATON_DEAD) break;
+  }
+  return count;
+}
+
 /* Adds the row of a sequence's newest token and those of its drafts, which take no page that another sequence may need soon. */
 static void add_decode(schedule *self, step_build *b, sequence *s) {
   const uint32_t held = s->page_count * PAGE_TOKENS - s->computed - 1;
   const bool is_short = pages_available(&self->pages) <= self->active_count;
   uint32_t *taken = &s->draft.taken;
+  if (s->request->constraint) *taken = count_allowed(self, b, s);
   *taken = is_short ? min_u32(*taken, held) : schedule_pages_grow(&self->kv, s, 1 + *taken) - 1;
   grow_for_drafts(self, s, 1 + *taken);
   step_build_decode(b, s);
@@ -333,6 +351,7 @@ static void submit_step(schedule *self, const step_build *b, uint32_t side, uint
   verbatim_counters *c = &self->counters;
   const double before = clock_seconds();
   step_build_end(b);
+  if (b->masks) exec_set_masks(self->machine, side, b->masks);
   if (self->options.trace) watch_step(self->watch, side, self->watched, b->tokens, NULL);
   else exec_submit(self->machine, side, decoding == b->tokens);
   self->submit_us[side] = 1e6 * (clock_seconds() - before);
@@ -428,6 +447,9 @@ static void settle_row(schedule *self, const step_row *row, const exec_results *
                results->digest[index]);
   schedule_pages_name(&self->kv, s);
   if (request->token_count > before) drafts_see(&self->drafts, s);
+  if (request->constraint && request->token_count > before && request->finish == VERBATIM_RUNNING)
+    s->constrained = vocabulary_advance(&self->model->masks->vocabulary, &request->constraint->automaton, s->constrained,
+                                        request->tokens[before].id);
   show(self, row->slot, request->token_count > before);
 }
 

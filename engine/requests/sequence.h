@@ -38,6 +38,7 @@ typedef struct sequence {
   uint32_t named;            /* full pages of these that have their key                */
   uint32_t broken;           /* a position                                             */
   digest key;                /* of the pages up to `named`                             */
+  uint32_t constrained;      /* state of the request's constraint after the tokens settled */
   stop_text text;            /* of the tokens settled                                  */
   draft_state draft;
 } sequence;

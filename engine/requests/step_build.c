@@ -1,10 +1,13 @@
 /* step_build.c - see step_build.h. Allocates nothing. */
 #include "requests/step_build.h"
+#include "plan/format_masks.h"
 #include "plan/format_widen.h"
 #include "requests/request.h"
 
-step_build step_build_begin(const plan_header *header, exec_input in, step_row *rows, step_drafted *drafted, watch_row *watched) {
-  return (step_build){.header = header, .in = in, .rows = rows, .drafted = drafted, .watched = watched};
+#define NO_STATE UINT32_MAX
+
+step_build step_build_begin(const request_model *model, exec_input in, step_row *rows, step_drafted *drafted, watch_row *watched) {
+  return (step_build){.header = model->plan->header, .model = model, .in = in, .rows = rows, .drafted = drafted, .watched = watched};
 }
 
 /* === Rows =================================================================================================================== */
@@ -25,10 +28,23 @@ static void add_token(step_build *self, const sequence *s, int32_t token, uint32
   self->tokens++;
 }
 
-/* A logits row for the token row added last. */
-static void add_logits(step_build *self, const sequence *s, uint32_t position) {
+/* The mask of what may follow in this state of the request's constraint. */
+static void add_mask(step_build *self, const verbatim_request *request, uint32_t state, sample_param *param) {
+  int32_t stops[EOS_MAX + VERBATIM_STOP_IDS_MAX];
+  masks *all = self->model->masks;
+  ASSERT(self->masks < plan_mask_rows(&self->header->limits));
+  masks_write(all, request->constraint, state, stops, request_stop_ids(self->model->plan, request, stops),
+              self->in.masks + (uint64_t)self->masks * all->words);
+  param->mask = ++self->masks;
+  param->adjusted = 1;
+}
+
+/* A logits row for the token row added last. state: of the request's constraint after it, if the row chooses a token that is kept. */
+static void add_logits(step_build *self, const sequence *s, uint32_t position, uint32_t state) {
+  sample_param *param = &self->in.sample[self->logits];
   self->in.logit_row[self->logits] = self->tokens - 1;
-  self->in.sample[self->logits] = request_sample(s->request, position + 1, s->slot);
+  *param = request_sample(s->request, position + 1, s->slot);
+  if (s->request->constraint && param->target < 0 && state != NO_STATE) add_mask(self, s->request, state, param);
   self->rows[self->logits] = (step_row){.slot = s->slot, .generation = s->generation, .position = position, .draft = -1};
   self->watched[self->tokens - 1].logit = self->logits;
   self->logits++;
@@ -96,10 +112,13 @@ void step_build_decode(step_build *self, const sequence *s) {
   self->is_prompt = false;
   add_tiles(self, s, 1 + s->draft.taken, s->computed, self->header->limits.attn_tile_tokens);
   add_token(self, s, is_known ? request_token(s->request, s->computed) : -1 - (int32_t)s->slot, s->computed);
-  add_logits(self, s, s->computed);
+  uint32_t state = s->constrained;
+  add_logits(self, s, s->computed, state);
   for (uint32_t i = 0; i < s->draft.taken; i++) {
+    if (s->request->constraint)
+      state = vocabulary_advance(&self->model->masks->vocabulary, &s->request->constraint->automaton, state, s->draft.ids[i]);
     add_token(self, s, s->draft.ids[i], s->computed + 1 + i);
-    add_logits(self, s, s->computed + 1 + i);
+    add_logits(self, s, s->computed + 1 + i, state);
     self->rows[self->logits - 1].draft = s->draft.ids[i];
   }
   add_drafts(self, s, first);
@@ -116,7 +135,8 @@ void step_build_known(step_build *self, const sequence *s, uint32_t position, ui
   else add_tiles(self, s, count, position, alone ? 1 : self->header->limits.attn_tile_tokens);
   for (uint32_t i = 0; i < count; i++) {
     add_token(self, s, request_token(request, position + i), position + i);
-    if (position + i >= request_state_of(request)->row_next) add_logits(self, s, position + i);
+    if (position + i >= request_state_of(request)->row_next)
+      add_logits(self, s, position + i, alone ? NO_STATE : s->constrained);
   }
   add_drafts(self, s, logits);
   self->seqs++;

@@ -8,6 +8,7 @@
 #define VERBATIM_STEP_BUILD_H
 #include "exec/exec.h"
 #include "exec/watch.h"
+#include "requests/request.h"
 #include "requests/sequence.h"
 
 typedef struct step_row { /* one logits row of a step */
@@ -22,6 +23,7 @@ typedef struct step_drafted { /* a sequence for which the step makes drafts: an 
 
 typedef struct step_build {
   const plan_header *header;
+  const request_model *model;
   exec_input in;
   step_row *rows;                  /* [max_logit_rows]                                        */
   step_drafted *drafted;           /* [max_seqs]                                              */
@@ -31,11 +33,12 @@ typedef struct step_build {
   uint32_t prompt_tiles, contexts; /* of the others                                           */
   uint32_t widened_pages;          /* pages of contexts that the step dequantizes             */
   uint32_t drafts;                 /* entries of in.drafts                                    */
+  uint32_t masks;                  /* token masks                                             */
   bool is_prompt;                  /* the rows that are added now are of ROWS_PROMPT          */
 } step_build;
 
 /* An empty step. in: from exec_fill; rows, drafted and watched are written as rows are added. */
-step_build step_build_begin(const plan_header *header, exec_input in, step_row *rows, step_drafted *drafted, watch_row *watched);
+step_build step_build_begin(const request_model *model, exec_input in, step_row *rows, step_drafted *drafted, watch_row *watched);
 
 /* Whether the token at `position` attends as one of a prompt, under fast-prefill. Ordinary rows come before such rows. */
 bool step_build_is_prompt(const step_build *self, const verbatim_request *request, uint32_t position);

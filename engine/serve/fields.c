@@ -3,6 +3,7 @@
 #include "serve/fields.h"
 #include "base/json_text.h"
 #include "base/spelling.h"
+#include "constrain/json_form.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -196,6 +197,23 @@ static bool read_allowed(const field *at, const json_t *value, serve_fields *out
   return true;
 }
 
+/* Compiled here, on the thread that reads bodies. */
+static bool read_constraint(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  verbatim_constraint *made = NULL;
+  fail_clear(); /* the first cause would be kept, of an earlier body */
+  const status result = json_form_read(at->name, value, &made);
+  if (result != OK) {
+    const char *code = result == ERR_UNSUPPORTED ? "unsupported_value" : "invalid_value";
+    return serve_fields_wrong(fault, at->name, code, "%.500s", fail_text());
+  }
+  if (made && out->constraint) {
+    verbatim_constraint_close(made);
+    return wrong(fault, at, "one of response_format, structured_outputs and guided_*, not several");
+  }
+  if (made) out->constraint = made, out->constraint_field = at->name;
+  return true;
+}
+
 /* Keys are decimal ids in canonical form, so that no id occurs twice. */
 static bool read_biases(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
   const char *key;
@@ -316,6 +334,11 @@ static const field FIELDS[] = {
   FLAG("include_stop_str_in_output", BOTH, include_stop),
   OTHER("logit_bias", read_biases, BOTH),
   OTHER("allowed_token_ids", read_allowed, BOTH),
+  OTHER("response_format", read_constraint, BOTH),
+  OTHER("structured_outputs", read_constraint, BOTH),
+  OTHER("guided_choice", read_constraint, BOTH),
+  OTHER("guided_regex", read_constraint, BOTH),
+  OTHER("guided_json", read_constraint, BOTH),
   {"logprobs", read_logprobs, COMPLETION, AT(top_logprobs), 0, VERBATIM_TOP_LOGPROBS_MAX, ALTERNATIVES_EXPECTED, false},
   FLAG("logprobs", CHAT, logprobs),
   COUNT("top_logprobs", CHAT, top_logprobs, 0, VERBATIM_TOP_LOGPROBS_MAX, ALTERNATIVES_EXPECTED),
@@ -342,8 +365,7 @@ static const field FIELDS[] = {
 static const struct { const char *name, *neutral; } LACKED[] = {
   {"suffix", "\"\""}, {"min_tokens", "0"}, {"length_penalty", "1.0"}, {"use_beam_search", "false"}, {"truncate_prompt_tokens", NULL},
   {"skip_special_tokens", "true"}, {"spaces_between_special_tokens", "true"}, {"detokenize", "true"}, {"bad_words", "[]"},
-  {"response_format", "{\"type\":\"text\"}"}, {"guided_json", NULL}, {"guided_regex", NULL}, {"guided_choice", NULL},
-  {"guided_grammar", NULL}, {"guided_decoding_backend", NULL}, {"guided_whitespace_pattern", NULL}, {"structured_outputs", NULL},
+  {"guided_grammar", NULL}, {"guided_decoding_backend", NULL}, {"guided_whitespace_pattern", NULL},
   {"grammar", NULL}, {"logits_processors", "[]"}, {"cache_salt", NULL}, {"priority", "0"}, {"store", "false"},
   {"service_tier", "\"auto\""}, {"prompt_embeds", NULL}, {"kv_transfer_params", NULL}, {"vllm_xargs", NULL}, {"functions", "[]"},
   {"function_call", "\"none\""}, {"modalities", "[\"text\"]"}, {"audio", NULL}, {"prediction", NULL}, {"web_search_options", NULL},
@@ -481,6 +503,9 @@ static bool check(enum serve_kind kind, const serve_fields *f, const json_t *bod
                               f->samples);
   if (f->has_max_tokens && f->has_max_completion_tokens && f->max_tokens != f->max_completion_tokens)
     return serve_fields_wrong(fault, "max_completion_tokens", "invalid_value", "max_tokens and max_completion_tokens differ");
+  if (f->constraint && f->allowed_count)
+    return serve_fields_wrong(fault, "allowed_token_ids", "invalid_value", "allowed_token_ids and a constraint on the answer exclude each "
+                              "other");
   if (kind == SERVE_CHAT && f->top_logprobs && !f->logprobs)
     return serve_fields_wrong(fault, "top_logprobs", "invalid_value", "top_logprobs: requires logprobs true");
   if (f->stream && f->prompt_logprobs)

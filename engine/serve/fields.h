@@ -38,6 +38,8 @@ typedef struct serve_fields { /* every parameter, the client's or the default; m
   verbatim_bias biases[VERBATIM_BIASES_MAX];
   int32_t allowed_ids[VERBATIM_BIASES_MAX];
   const char *required[VERBATIM_REQUIRED_MAX];
+  verbatim_constraint *constraint;               /* of the answer; NULL: none. The owner closes it */
+  const char *constraint_field;                  /* the field that asked for it */
   json_t *ignored;                               /* paths of fields that were given and have no effect; NULL: none. The owner releases it */
   const char *request_id;                        /* NULL: not given */
   uint32_t vocab;                                /* limit for token ids */

@@ -21,6 +21,16 @@ static void put_double(serve_text *out, const char *key, double value) {
   serve_text_double(out, value);
 }
 
+/* As a receipt has it. */
+static void put_constraint(const verbatim_constraint *constraint, serve_text *out) {
+  enum verbatim_constraint_kind kind;
+  if (!constraint) return;
+  const verbatim_text text = verbatim_constraint_text(constraint, &kind);
+  strbuf_addf(out, ",\"constraint\":[\"%s\",", receipt_constraint_name(kind));
+  serve_text_string(out, text.bytes, text.count);
+  strbuf_addf(out, "]");
+}
+
 static void put_lists(const serve_model *m, const verbatim_request *r, serve_text *out) {
   int32_t stops[SERVE_REQUEST_STOPS_MAX];
   uint32_t stop_count = serve_request_stop_ids(m, r, stops);
@@ -39,6 +49,7 @@ static void put_lists(const serve_model *m, const verbatim_request *r, serve_tex
   strbuf_addf(out, "},\"allowed_token_ids\":");
   if (r->allowed_count) serve_text_ids(out, r->allowed_ids, r->allowed_count);
   else strbuf_addf(out, "null");
+  put_constraint(r->constraint, out);
   strbuf_addf(out, ",\"verbatim_require\":[");
   for (uint32_t i = 0; i < r->required_count; i++) {
     if (i) strbuf_addf(out, ",");

@@ -223,6 +223,9 @@ static bool judge(const serve_model *m, serve_request *request, serve_fault *fau
   if (!f->has_max_tokens) f->max_tokens = 1; /* not 0, because one token is generated at least */
   if (alternatives(f) > m->info->vocab)
     return serve_fields_wrong(fault, "logprobs", "invalid_value", "more alternatives than the vocabulary's %u tokens", m->info->vocab);
+  if (f->constraint && !m->info->constraints)
+    return serve_fields_wrong(fault, f->constraint_field, "unsupported_parameter", "%s is not supported by this server's plan; hint: plan "
+                              "with structured-outputs: on", f->constraint_field);
   for (uint32_t i = 0; i < request->prompt_count; i++)
     if (!judge_prompt(m, request, i, fault)) return false;
   return true;
@@ -330,7 +333,7 @@ static verbatim_request request_of(const serve_request *request, uint32_t index)
     .top_logprobs = alternatives(f), .temperature = f->temperature, .top_k = f->top_k, .top_p = f->top_p, .min_p = f->min_p,
     .repetition_penalty = f->repetition_penalty, .presence_penalty = f->presence_penalty, .frequency_penalty = f->frequency_penalty,
     .biases = f->bias_count ? f->biases : NULL, .bias_count = f->bias_count, .allowed_ids = f->allowed_count ? f->allowed_ids : NULL,
-    .allowed_count = f->allowed_count, .seed = f->seed, .sample_index = index % f->samples,
+    .allowed_count = f->allowed_count, .constraint = f->constraint, .seed = f->seed, .sample_index = index % f->samples,
     .stop_ids = f->stop_count ? f->stop_ids : NULL, .stop_count = f->stop_count,
     .stop_texts = f->stop_text_count ? f->stop_texts : NULL, .stop_text_count = f->stop_text_count, .ignore_eos = f->ignore_eos,
     .deadline_seconds = f->deadline_seconds, .required = f->required_count ? f->required : NULL, .required_count = f->required_count,
@@ -422,6 +425,7 @@ void serve_request_close(serve_request *request) {
   json_decref(request->fields.ignored);
   json_decref(request->tools);
   for (uint32_t i = 0; i < request->choice_count && request->choices; i++) answer_close(&request->choices[i].sent.answer);
+  verbatim_constraint_close(request->fields.constraint);
   free(request->prompts);
   free(request->choices);
   free(request->outputs);

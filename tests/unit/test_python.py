@@ -46,7 +46,7 @@ class Package(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.plan = cls.folder.name + "/plan"
-        program("plan", "tests/tiny", "--config", "tests/tiny/deploy.yaml", "-o", cls.plan, "--quiet")
+        program("plan", "tests/tiny", "--config", "tests/tiny/deploy.yaml", "--structured-outputs", "on", "-o", cls.plan, "--quiet")
         cls.engine = cls.open()
 
     @classmethod
@@ -93,6 +93,21 @@ class Package(unittest.TestCase):
         for name, value in ODD.items():
             changed = self.engine.generate(PROMPTS[:1], **dict(ODD, **{name: _other(value)}))[0]
             self.assertNotEqual(changed.request_digest, made[0].request_digest, name)
+
+    def test_answers_have_the_form_that_was_asked_for(self):
+        asked = [("choice", ["left", "right"], {"structured_outputs": {"choice": ["left", "right"]}}),
+                 ("regex", "[a-c]{2}[0-9]", {"guided_regex": "[a-c]{2}[0-9]"}),
+                 ("json_schema", {"type": "integer", "maximum": 9}, {"guided_json": {"type": "integer", "maximum": 9}}),
+                 ("json_object", True, {"response_format": {"type": "json_object"}})]
+        rows = self.receipt_of([dict(form, prompt=PROMPTS[0], max_tokens=9) for _, _, form in asked])
+        made = [self.engine.generate(PROMPTS[:1], max_tokens=9, **{name: value})[0] for name, value, _ in asked]
+        self.assertIn(made[0].text, ["left", "right"])
+        self.assertRegex(made[1].text, "^[a-c]{2}[0-9]$")
+        self.assertEqual([row["constraint"][0] for row in rows], ["choice", "regex", "json_schema", "json_object"])
+        self.assertEqual([one.chain for one in made], [row["chain"] for row in rows])
+        for wrong, reason in [({"regex": "("}, "byte 1"), ({"regex": "a", "json_object": True}, "one of choice")]:
+            with self.assertRaisesRegex(verbatim.VerbatimError, reason):
+                self.engine.generate(PROMPTS[:1], **wrong)
 
     def test_stop_text_is_named_and_cut(self):
         done = self.engine.generate(["add: 820+9918="], stop=["zz", "38"])[0]

@@ -97,7 +97,7 @@ static status encode_all(eval_pass *self) {
     const item_params *params = eval_tasks_params(task);
     self->scores[t].task = &task->task;
     if (!(self->scores[t].samples = calloc(task->items.count, sizeof *self->scores[t].samples))) return FAIL(ERR_LIMIT, "items: no memory");
-    if (params && params->stop_text_count) self->engine.config.text = true;
+    if (params && (params->stop_text_count || params->constraint)) self->engine.config.text = true;
     for (uint32_t i = 0; i < task->items.count; i++) TRY(encode_item(self, task, i, &refused));
   }
   if (refused == 0) return OK;

@@ -7,9 +7,9 @@
 static plan_header header;
 static const plan_op op = {.name = 1, .layer = 3};
 static plan view = {.header = &header, .ops = &op, .op_count = 1, .strings = "\0layer 3 o_proj"};
-static uint8_t weights[16] = {9}, vocabulary[16] = {3};
+static uint8_t weights[16] = {9}, vocab_digest[16] = {3};
 static tokenizer *small; /* ids 0..255 are bytes */
-static request_model model = {.plan = &view, .weights_digest = weights, .tokenizer_digest = vocabulary};
+static request_model model = {.plan = &view, .weights_digest = weights, .tokenizer_digest = vocab_digest};
 static const int32_t PROMPT[200] = {1, 2, 3};
 static int32_t many_ids[1025];
 static verbatim_bias many_biases[1025];
@@ -229,7 +229,7 @@ static void sampling(void **state) {
   assert_true(p.seed == 5 && p.top_p_fixed == 1ull << 30 && p.top_k == 9 && p.position == 5 && p.sample_index == 3 && p.slot == 6);
   assert_true(p.target == -1 && p.top_count == 4 && p.prompt_count == 3 && p.temperature == 0.5f && p.repetition == 1.0f);
   assert_true(p.min_p_bound == -1.0397207708399180f); /* ln(1/8) / 2 */
-  assert_true(p.adjusted == 0 && p.list_count == 0 && p.list_only == 0 && p.pad == 0);
+  assert_true(p.adjusted == 0 && p.list_count == 0 && p.list_only == 0 && p.mask == 0);
   r.min_p = 1.0, assert_true(request_sample(&r, 5, 6).min_p_bound == 0.0f);
   r.min_p = 0.0, assert_true(request_sample(&r, 5, 6).min_p_bound == -INFINITY);
   r.min_p = 0.1, r.temperature = 0.0f, assert_true(request_sample(&r, 5, 6).min_p_bound == -INFINITY);
@@ -305,7 +305,7 @@ static void start_digest(void **state) {
   list[23].stop_texts = &one, list[23].stop_text_count = 1; /* and another tokenizer */
   for (int i = 0; i < 25; i++) {
     model.weights_digest = i == 24 ? other_weights : weights;
-    model.tokenizer_digest = i == 23 ? other_vocabulary : vocabulary;
+    model.tokenizer_digest = i == 23 ? other_vocabulary : vocab_digest;
     request_start(&model, &list[i]);
     assert_memory_equal(list[i].chain, list[i].request_digest, 16);
     for (int j = 0; j < i; j++)
@@ -319,7 +319,7 @@ static void start_digest(void **state) {
   same = sound(), same.biases = biases_2, same.bias_count = 2;
   request_start(&model, &same);
   assert_memory_equal(same.request_digest, list[14].request_digest, 16);
-  model.tokenizer_digest = vocabulary;
+  model.tokenizer_digest = vocab_digest;
 }
 
 typedef struct link { /* as RECEIPTS.md has it */

@@ -17,7 +17,7 @@ void serve_fixture_open(serve_fixture *self) {
   digest made = tokenizer_digest(self->tokenizer);
   self->info = (verbatim_info){.device = "none", .numerics_id = {1}, .weights_digest = {2}, .plan_digest = {3}, .config_digest = {4},
                                .vocab = tokenizer_vocab_size(self->tokenizer), .max_len = SERVE_FIXTURE_LEN, .max_seqs = 4,
-                               .eos_count = ARRAY_LEN(EOS), .eos = EOS};
+                               .eos_count = ARRAY_LEN(EOS), .eos = EOS, .constraints = true};
   memcpy(self->info.tokenizer_digest, made.bytes, sizeof made.bytes);
   self->model = (serve_model){.name = "tiny", .info = &self->info, .tokenizer = self->tokenizer, .chat = self->chat,
                               .fingerprint = "vb-01-03", .choices_max = 64, .created = 1700000000};

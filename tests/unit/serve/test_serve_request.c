@@ -292,9 +292,9 @@ static void unknown_fields_are_refused_with_what_may_be_meant(void **state) {
 static void lacks_are_said(void **state) {
   (void)state;
   static const char *const fields[] = {
-    "\"suffix\":\"x\"", "\"min_tokens\":1", "\"guided_json\":{}", "\"response_format\":{\"type\":\"json_object\"}", "\"cache_salt\":\"x\"",
+    "\"suffix\":\"x\"", "\"min_tokens\":1", "\"guided_grammar\":\"x\"", "\"cache_salt\":\"x\"",
     "\"use_beam_search\":true", "\"skip_special_tokens\":false", "\"truncate_prompt_tokens\":5", "\"priority\":1", "\"store\":true",
-    "\"length_penalty\":1.5", "\"structured_outputs\":{}", "\"bad_words\":[\"x\"]", "\"best_of\":2", "\"logits_processors\":[\"x\"]",
+    "\"length_penalty\":1.5", "\"bad_words\":[\"x\"]", "\"best_of\":2", "\"logits_processors\":[\"x\"]",
     "\"prompt_logprobs\":1,\"stream\":true", "\"service_tier\":\"flex\""};
   for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
     char param[64];
@@ -304,6 +304,30 @@ static void lacks_are_said(void **state) {
   expect_refused(SERVE_CHAT, "{\"messages\":[],\"tool_choice\":\"required\"}", "tool_choice", "invalid_value", "expected tools");
   expect_refused(SERVE_CHAT, "{\"messages\":[],\"tool_choice\":{\"type\":\"function\"}}", "tool_choice", "invalid_value", "expected");
   expect_refused(SERVE_CHAT, "{\"messages\":[],\"reasoning_effort\":\"low\"}", "reasoning_effort", "unsupported_parameter", "not");
+}
+
+static void constraints_are_read(void **state) {
+  static const struct { const char *field, *param, *code, *reason; } refused[] = {
+    {"\"structured_outputs\":{}", "structured_outputs", "invalid_value", "one of choice"},
+    {"\"structured_outputs\":{\"grammar\":\"x\"}", "structured_outputs", "unsupported_value", "grammar"},
+    {"\"structured_outputs\":{\"regex\":\"(\"}", "structured_outputs", "invalid_value", "byte 1"},
+    {"\"guided_json\":{\"type\":\"number\",\"multipleOf\":2}", "guided_json", "unsupported_value", "#/multipleOf"},
+    {"\"response_format\":{\"type\":\"json\"}", "response_format", "invalid_value", "json_schema"},
+    {"\"guided_regex\":\"a\",\"guided_choice\":[\"a\"]", "guided_choice", "invalid_value", "not several"},
+    {"\"guided_regex\":\"a\",\"allowed_token_ids\":[5]", "allowed_token_ids", "invalid_value", "exclude each other"}};
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(refused); i++) refuses(refused[i].field, refused[i].param, refused[i].code, refused[i].reason);
+  fixture.info.constraints = false;
+  refuses("\"guided_regex\":\"a\"", "guided_regex", "unsupported_parameter", "structured-outputs: on");
+  fixture.info.constraints = true;
+  serve_request *request = with("\"n\":2,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\","
+                                "\"schema\":{\"type\":\"null\"}}}");
+  enum verbatim_constraint_kind kind;
+  const verbatim_text text = verbatim_constraint_text(request->choices[1].engine_request.constraint, &kind);
+  assert_int_equal(kind, VERBATIM_JSON_SCHEMA);
+  assert_int_equal(text.count, strlen("{\"type\":\"null\"}"));
+  assert_ptr_equal(request->choices[0].engine_request.constraint, request->choices[1].engine_request.constraint);
+  serve_request_close(request);
 }
 
 static void expect_ignored(serve_request *request, const char *expected) {
@@ -543,7 +567,8 @@ int main(void) {
     cmocka_unit_test(stop_texts_that_spell_special_tokens_are_listed), cmocka_unit_test(a_fault_names_the_whole_path),
     cmocka_unit_test(keys_of_messages_without_effect_are_listed), cmocka_unit_test(bounds_are_taken),
     cmocka_unit_test(unknown_fields_are_refused_with_what_may_be_meant),
-    cmocka_unit_test(lacks_are_said), cmocka_unit_test(fields_that_contradict), cmocka_unit_test(lengths_are_bounded),
+    cmocka_unit_test(lacks_are_said), cmocka_unit_test(constraints_are_read), cmocka_unit_test(fields_that_contradict),
+    cmocka_unit_test(lengths_are_bounded),
     cmocka_unit_test(memory_is_bounded), cmocka_unit_test(bodies_of_many_values_are_not_read),
     cmocka_unit_test(texts_hide_what_they_hold), cmocka_unit_test(progress_is_told_when_there_is_some),
     cmocka_unit_test(faults_keep_the_first), cmocka_unit_test(stop_ids_are_the_engines)};

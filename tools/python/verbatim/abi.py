@@ -68,7 +68,7 @@ class Info(Structure):
                 ("point_count", c_uint32), ("kernels", POINTER(Kernel)), ("points", POINTER(Point)),
                 ("vocab", c_uint32), ("max_len", c_uint32),
                 ("max_seqs", c_uint32), ("kv_pages", c_uint32), ("bos", c_uint32), ("eos_count", c_uint32), ("eos", POINTER(c_uint32)),
-                ("graph_count", c_uint32), ("ranks", c_uint32), ("draft_tokens", c_uint32),
+                ("graph_count", c_uint32), ("ranks", c_uint32), ("draft_tokens", c_uint32), ("constraints", c_bool),
                 ("gpus", POINTER(Gpu)), ("device_bytes", c_uint64),
                 ("pinned_bytes", c_uint64), ("host_bytes", c_uint64), ("stages", Stages), ("memory", Memory)]
 
@@ -104,7 +104,8 @@ Request._fields_ = [
     ("prompt", POINTER(c_int32)), ("prompt_count", c_uint32), ("max_tokens", c_uint32), ("score", c_bool), ("score_from", c_uint32),
     ("top_logprobs", c_uint32), ("temperature", c_float), ("top_k", c_uint32), ("top_p", c_double), ("min_p", c_double),
     ("repetition_penalty", c_float), ("presence_penalty", c_float), ("frequency_penalty", c_float), ("biases", POINTER(Bias)),
-    ("bias_count", c_uint32), ("allowed_ids", POINTER(c_int32)), ("allowed_count", c_uint32), ("seed", c_uint64),
+    ("bias_count", c_uint32), ("allowed_ids", POINTER(c_int32)), ("allowed_count", c_uint32),
+    ("constraint", c_void_p), ("seed", c_uint64),
     ("sample_index", c_uint32), ("stop_ids", POINTER(c_int32)), ("stop_count", c_uint32), ("stop_texts", POINTER(Text)),
     ("stop_text_count", c_uint32), ("ignore_eos", c_bool), ("deadline_seconds", c_double), ("required", POINTER(c_char_p)),
     ("required_count", c_uint32), ("on_token", Request.ON_TOKEN), ("on_draft", Request.ON_DRAFT), ("on_text", Request.ON_TEXT),
@@ -130,6 +131,8 @@ FUNCTIONS = {  # name: type of the result, and the arguments
     "verbatim_decode": (c_int, c_void_p, POINTER(c_int32), c_size_t, POINTER(c_char), c_size_t, POINTER(c_size_t)),
     "verbatim_chat_open": (c_int, POINTER(c_void_p), c_char_p, c_char_p), "verbatim_chat_close": (None, c_void_p),
     "verbatim_chat_render": (c_int, c_void_p, c_char_p, c_size_t, POINTER(c_char), c_size_t, POINTER(c_size_t)),
+    "verbatim_constraint_open": (c_int, POINTER(c_void_p), c_int, c_char_p, c_size_t), "verbatim_constraint_close": (None, c_void_p),
+    "verbatim_constraint_text": (Text, c_void_p, POINTER(c_int)),
     "verbatim_poll": (c_int, c_void_p, POINTER(c_bool)), "verbatim_error": (c_char_p,),
     "verbatim_request_defaults": (Request,)}
 

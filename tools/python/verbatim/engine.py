@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import POINTER, byref, c_bool, c_char, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p, cast, create_string_buffer, \
     string_at
 from dataclasses import replace
@@ -22,6 +22,26 @@ from .values import Completion, EngineInfo, Piece, Prompt, Sampling, Score, Toke
 
 TOP_LOGPROBS_MAX = 20  # as in the header
 SAMPLES_MAX = 128  # of one prompt, as in `verbatim run`
+
+
+class _Constraint:
+    """What an answer must be, compiled; handle: None if anything may be answered."""
+
+    def __init__(self, engine: "Engine", s: Sampling):
+        self.handle, self._library = c_void_p(), engine._library
+        compact = functools.partial(json.dumps, separators=(",", ":"), ensure_ascii=False)
+        schema = compact(s.json_schema) if isinstance(s.json_schema, Mapping) else s.json_schema
+        choices = compact(list(_list_of_texts("choice", s.choice))) if s.choice else None
+        given = [(kind, text) for kind, text in enumerate([choices, s.regex, "" if s.json_object else None, schema], 1)
+                 if text is not None]  # in the order of verbatim_constraint_kind
+        if len(given) > 1:
+            raise VerbatimError(-1, "expected one of choice, regex, json_object and json_schema, found %d" % len(given))
+        for kind, text in given:
+            data = text.encode()
+            engine._check(self._library.verbatim_constraint_open(byref(self.handle), kind, data, len(data)))
+
+    def __del__(self) -> None:
+        self._library.verbatim_constraint_close(self.handle)
 
 
 class _Job:
@@ -38,6 +58,8 @@ class _Job:
         r.prompt, r.prompt_count = self.keep(c_int32, [_id(i) for i in self.ids])
         r.biases, r.bias_count = self.keep(abi.Bias, [(_id(i), x) for i, x in sampling.logit_bias.items()])
         r.allowed_ids, r.allowed_count = self.keep(c_int32, [_id(i) for i in sampling.allowed_ids])
+        self.constraint = _Constraint(engine, sampling)
+        r.constraint = self.constraint.handle
         r.stop_ids, r.stop_count = self.keep(c_int32, [_id(i) for i in sampling.stop_ids])
         stops = [text.encode() for text in _list_of_texts("stop", sampling.stop)]
         r.stop_texts, r.stop_text_count = self.keep(abi.Text, [(self.keep_text(text), len(text)) for text in stops])

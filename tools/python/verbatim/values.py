@@ -1,7 +1,7 @@
 """An engine's inputs, results and errors: plain values, without ctypes. Read next: engine.py."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 Prompt = Union[str, Sequence[int]]  # a text, or token ids
 
@@ -31,6 +31,10 @@ class Sampling:
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     allowed_ids: Sequence[int] = ()  # only these tokens are generated; empty: all
+    choice: Sequence[str] = ()  # the answer is one of these texts; at most one of these four; they need a plan with structured-outputs
+    regex: Optional[str] = None  # it matches this expression as a whole
+    json_schema: Union[str, Mapping[str, Any], None] = None  # it is JSON of this schema
+    json_object: bool = False  # it is a JSON object
     seed: int = 0
     stop: Sequence[str] = ()  # the text ends before any of these
     stop_ids: Sequence[int] = ()  # in addition to the model's own

@@ -1,0 +1,27 @@
+/* value.h - JSON values as blocks of a program: any value of a kind, numbers within bounds, and one given value.
+ *
+ * Digits, exponents and nesting are bounded, so that an answer ends. Knows no schema. Read next: string_points.h. */
+#ifndef VERBATIM_CONSTRAIN_VALUE_H
+#define VERBATIM_CONSTRAIN_VALUE_H
+#include <jansson.h>
+#include "constrain/program.h"
+
+#define VALUE_NESTING_MAX 6u  /* objects and lists within each other, of any value */
+#define VALUE_DIGITS_MAX 18u  /* of an integer, and before and after a decimal point  */
+#define VALUE_INTEGER_MAX INT64_C(999999999999999999)
+
+void value_add_string(program *p, uint32_t length_min, uint32_t length_max); /* in code points; length_max PROGRAM_ENDLESS: any */
+void value_add_number(program *p);
+void value_add_integer(program *p, int64_t least, int64_t most); /* within -VALUE_INTEGER_MAX .. VALUE_INTEGER_MAX; least <= most */
+void value_add_any(program *p, uint32_t nesting);      /* with at most so many objects and lists within each other */
+void value_add_object(program *p, uint32_t nesting);   /* any, itself counted: 1 or more */
+void value_add_list(program *p, uint32_t nesting);
+void value_add_comma(program *p);                      /* and a blank, or not */
+void value_add_colon(program *p);
+
+void value_add_text(program *p, const char *text, size_t bytes); /* a string: the text, UTF-8, in quotes */
+
+/* This value, without blanks but where value_add_comma has them. */
+void value_add_this(program *p, const json_t *value);
+
+#endif
