@@ -1,5 +1,6 @@
 /* fuzz_config.c - config.json. An accepted file gives the same result in any order and layout of its fields, and a plan that the engine
  * accepts; on an error the outputs are untouched. */
+#include "engine/base/json_text.h"
 #include "engine/plan/plan.h"
 #include "fuzz.h"
 #include "planner/model_config.h"
@@ -10,7 +11,8 @@
 
 /* The same fields, sorted, in another layout. */
 static void check_order(const char *text, size_t bytes, const model_config *config) {
-  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+  json_error_t error;
+  json_t *root = json_text_load_file(text, bytes, JSON_REJECT_DUPLICATES, &error);
   char *sorted = json_dumps(root, JSON_SORT_KEYS | JSON_INDENT(1));
   static model_config again;
   ASSERT(sorted != NULL);
