@@ -202,7 +202,9 @@ enum verbatim_constraint_kind { /* and its text. SERVING.md, "Constrained output
   VERBATIM_REGEX = 2,           /* a regular expression that matches the whole answer */
   VERBATIM_JSON_OBJECT = 3,     /* no text: the answer is a JSON object */
   VERBATIM_JSON_SCHEMA = 4,     /* a JSON schema of the answer */
-  VERBATIM_PARTS = 5            /* a JSON list of the answer's parts in order, each {"text": ...}, {"regex": ...} or {"json_schema": ...} */
+  VERBATIM_PARTS = 5            /* a JSON list of the answer's parts in order, each {"text": TEXT}, {"regex": EXPRESSION},
+                                   {"json_schema": SCHEMA}, {"until": TEXT}, any text up to and with the first TEXT, or {"any": [PARTS,
+                                   ...]}, one of these lists, which may be empty. A special token that is part of a TEXT may stand there */
 };
 
 typedef struct verbatim_token { /* a generated token, or a scored token of the prompt */

@@ -5,12 +5,13 @@
 #include <string.h>
 
 static bool add(json_t *pattern, json_t *piece) { return json_array_append_new(pattern, piece) == 0; }
-static bool add_text(json_t *pattern, const char *text) { return !*text || add(pattern, json_string(text)); }
+static bool add_bytes(json_t *pattern, const char *text, size_t bytes) { return add(pattern, json_pack("{s:s%}", "text", text, bytes)); }
+static bool add_text(json_t *pattern, const char *text) { return !*text || add_bytes(pattern, text, strlen(text)); }
 
 static bool add_json_text(json_t *pattern, const json_t *text) {
   strbuf out = {0};
   strbuf_json(&out, json_string_value(text), json_string_length(text), STRBUF_JSON_PYTHON);
-  bool is_added = !out.failed && add(pattern, json_stringn(out.bytes, out.count));
+  bool is_added = !out.failed && add_bytes(pattern, out.bytes, out.count);
   strbuf_close(&out);
   return is_added;
 }
@@ -22,7 +23,7 @@ static bool add_schema(json_t *pattern, const json_t *root, const json_t *schema
   json_t *whole = json_is_object(schema) ? json_copy((json_t *)(uintptr_t)schema) : json_pack("{s:s}", "type", "object");
   const json_t *definitions = json_object_get(root, "$defs");
   if (definitions && root != schema) (void)json_object_set(whole, "$defs", (json_t *)(uintptr_t)definitions);
-  return add(pattern, json_pack("{s:o}", "schema", whole));
+  return add(pattern, json_pack("{s:o}", "json_schema", whole));
 }
 
 /* A pattern in which the text stands or nothing. */
@@ -46,7 +47,7 @@ static bool add_text_value(json_t *pattern, const json_t *schema, const char *cl
     return add_until(pattern, close);
   }
   for (size_t i = 0; i < json_array_size(values); i++)
-    if (!add(any, json_pack("[O]", json_array_get(values, i)))) {
+    if (!add(any, json_pack("[{s:O}]", "text", json_array_get(values, i)))) {
       json_decref(any);
       return false;
     }
@@ -92,15 +93,12 @@ static bool add_pairs(json_t *pattern, const answer_grammar *g, const json_t *ro
 
 /* Kimi's ids end in the number of the call, of which the conversation may have some already. */
 static bool add_number(json_t *pattern) {
-  json_t *digits = json_pack("[[s],[s],[s],[s],[s],[s],[s],[s],[s],[s]]", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9");
-  bool is_added = add(pattern, json_pack("{s:O}", "any", digits)) && add_optional(pattern, json_pack("[{s:O}]", "any", digits));
-  json_decref(digits);
-  return is_added;
+  return add(pattern, json_pack("{s:s}", "regex", "[0-9]{1,2}"));
 }
 
 static bool add_named(json_t *pattern, const answer_grammar *g, const json_t *name, const json_t *parameters) {
   if (g->has_ids && !add_text(pattern, "functions.")) return false;
-  if (!add(pattern, json_copy((json_t *)(uintptr_t)name))) return false;
+  if (!add_bytes(pattern, json_string_value(name), json_string_length(name))) return false;
   if (g->has_ids && !(add_text(pattern, ":") && add_number(pattern))) return false;
   if (!add_text(pattern, g->name_close ? g->name_close : "")) return false;
   if (g->body == ANSWER_BODY_PAIRS) return add_text(pattern, "\n") && add_pairs(pattern, g, parameters);
@@ -130,7 +128,7 @@ static bool add_thought(json_t *pattern, const answer_form *form) {
   if (!form->marks || form->begins_after) return true;
   json_t *thought = json_array();
   bool is_made = (form->begins_inside || add_text(thought, form->marks->open)) && add_until(thought, form->marks->close) &&
-                 add_optional(thought, json_pack("[s]", "\n")) && add_optional(thought, json_pack("[s]", "\n"));
+                 add(thought, json_pack("{s:s}", "regex", "\n{0,2}"));
   if (is_made) is_made = form->begins_inside ? json_array_extend(pattern, thought) == 0 : add_optional(pattern, json_incref(thought));
   json_decref(thought);
   return is_made;

@@ -1,11 +1,7 @@
 /* answer/forced.h - what an answer must look like so that it is a call: for whoever can constrain an answer.
  *
- * A pattern is a JSON list of pieces, one after the other:
- *   "TEXT"                        this text
- *   {"until":"TEXT"}              any text up to and with the first TEXT
- *   {"schema":SCHEMA}             a JSON value that the schema allows
- *   {"any":[PATTERN,PATTERN,...]} one of these; an empty pattern makes the others optional
- * What matches is read as one call (answer/calls.h), with a thought before it where the form allows one. Read next: answer/grammar.h. */
+ * A pattern is the list of parts that verbatim_constraint_open takes as VERBATIM_PARTS. What matches is read as one call
+ * (answer/calls.h), with a thought before it where the form allows one. Read next: answer/grammar.h. */
 #ifndef VERBATIM_ANSWER_FORCED_H
 #define VERBATIM_ANSWER_FORCED_H
 #include "answer/answer.h"

@@ -162,6 +162,7 @@ status automaton_open(automaton *self, const program *p) {
 void automaton_close(automaton *self) {
   free(self->next);
   free(self->is_accepting);
+  free(self->marks);
   *self = (automaton){0};
 }
 

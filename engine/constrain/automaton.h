@@ -17,6 +17,8 @@ typedef struct automaton {
   uint32_t class_count, state_count;
   uint16_t *next;          /* [state_count][class_count] */
   uint8_t *is_accepting;   /* [state_count]              */
+  char *marks;             /* [marks_bytes] texts, each with a NUL after it, of which special tokens may be a part; NULL: none may be */
+  size_t marks_bytes;
 } automaton;
 
 /* The language of a whole program. ERR_LIMIT: it needs more states, or more work, than are offered; or no memory. */

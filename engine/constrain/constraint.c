@@ -4,7 +4,11 @@
 #include "base/utf8.h"
 #include "constrain/regex.h"
 #include "constrain/schema.h"
+#include "constrain/until.h"
+#include "base/strbuf.h"
 #include <stdlib.h>
+
+#define PARTS_DEPTH_MAX 8u
 
 /* === Choices ================================================================================================================ */
 
@@ -25,41 +29,69 @@ static status add_choices(program *p, const json_t *list) {
 
 /* === Parts ================================================================================================================== */
 
-/* {"text": ...}, {"regex": ...} or {"json_schema": ...}. */
-static status add_part(program *p, const json_t *part, size_t number) {
-  const json_t *text = json_object_get(part, "text"), *regex = json_object_get(part, "regex");
-  const json_t *schema = json_object_get(part, "json_schema");
-  if (json_object_size(part) != 1 || (!json_is_string(text) && !json_is_string(regex) && !schema))
-    return FAIL(ERR_USAGE, "parts: entry %zu: expected {\"text\": ...}, {\"regex\": ...} or {\"json_schema\": ...}", number);
-  if (text) program_bytes(p, json_string_value(text), json_string_length(text));
-  if (regex) TRY(regex_add(p, &(regex_source){.text = json_string_value(regex), .bytes = json_string_length(regex)}));
-  return schema ? schema_add(p, schema) : OK;
+static status add_parts(program *p, const json_t *list, strbuf *marks, uint32_t depth);
+
+static status add_any(program *p, const json_t *lists, strbuf *marks, uint32_t depth) {
+  program_choice choice = program_open(p);
+  size_t i;
+  const json_t *list;
+  json_array_foreach(lists, i, list) {
+    if (i > 0) program_or(p, &choice);
+    TRY(add_parts(p, list, marks, depth + 1));
+  }
+  program_shut(p, &choice);
+  return OK;
 }
 
-static status add_parts(program *p, const json_t *list) {
+/* A text that stands in `marks`, too. */
+static status add_mark(program *p, const json_t *text, bool is_after_any, strbuf *marks) {
+  strbuf_add(marks, json_string_value(text), json_string_length(text) + 1);
+  if (marks->failed) return FAIL(ERR_LIMIT, "constraint: no memory");
+  if (is_after_any) return until_add(p, json_string_value(text), json_string_length(text));
+  program_bytes(p, json_string_value(text), json_string_length(text));
+  return OK;
+}
+
+static status add_part(program *p, const json_t *part, size_t number, strbuf *marks, uint32_t depth) {
+  const json_t *text = json_object_get(part, "text"), *regex = json_object_get(part, "regex"), *until = json_object_get(part, "until");
+  const json_t *schema = json_object_get(part, "json_schema"), *any = json_object_get(part, "any");
+  if (json_object_size(part) != 1 ||
+      !(schema || json_is_string(text) || json_is_string(regex) || json_is_string(until) || json_array_size(any) > 0))
+    return FAIL(ERR_USAGE, "parts: entry %zu: expected one of text, regex, json_schema, until and any", number);
+  if (text || until) return add_mark(p, text ? text : until, until, marks);
+  if (regex) return regex_add(p, &(regex_source){.text = json_string_value(regex), .bytes = json_string_length(regex)});
+  return any ? add_any(p, any, marks, depth) : schema_add(p, schema);
+}
+
+/* An empty list is the empty text: of use within `any` alone. */
+static status add_parts(program *p, const json_t *list, strbuf *marks, uint32_t depth) {
   size_t i;
   const json_t *part;
-  if (!json_is_array(list) || json_array_size(list) == 0) return FAIL(ERR_USAGE, "parts: expected a list of one or more parts");
-  json_array_foreach(list, i, part) TRY(add_part(p, part, i));
+  if (depth > PARTS_DEPTH_MAX) return FAIL(ERR_LIMIT, "parts: expected at most %u lists within lists", PARTS_DEPTH_MAX);
+  if (!json_is_array(list) || (depth == 0 && json_array_size(list) == 0))
+    return FAIL(ERR_USAGE, "parts: expected a list of one or more parts");
+  json_array_foreach(list, i, part) TRY(add_part(p, part, i, marks, depth));
   return OK;
 }
 
 /* === All kinds ============================================================================================================== */
 
-static status add_json(program *p, enum verbatim_constraint_kind kind, const char *text, size_t bytes) {
+static status add_json(program *p, enum verbatim_constraint_kind kind, const char *text, size_t bytes, strbuf *marks) {
   json_error_t error;
   json_t *root = json_text_load(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
   if (!root)
     return FAIL(json_text_fault(&error, ERR_USAGE), "constraint: expected JSON, found an error at byte %d: %.200s", error.position,
                 error.text);
-  const status result = kind == VERBATIM_CHOICE ? add_choices(p, root) : kind == VERBATIM_PARTS ? add_parts(p, root) : schema_add(p, root);
+  const status result = kind == VERBATIM_CHOICE  ? add_choices(p, root)
+                        : kind == VERBATIM_PARTS ? add_parts(p, root, marks, 0)
+                                                 : schema_add(p, root);
   json_decref(root);
   return result;
 }
 
-static status add_text(program *p, enum verbatim_constraint_kind kind, const char *text, size_t bytes) {
+static status add_text(program *p, enum verbatim_constraint_kind kind, const char *text, size_t bytes, strbuf *marks) {
   if (kind == VERBATIM_REGEX) return regex_add(p, &(regex_source){.text = text, .bytes = bytes});
-  if (kind != VERBATIM_JSON_OBJECT) return add_json(p, kind, text, bytes);
+  if (kind != VERBATIM_JSON_OBJECT) return add_json(p, kind, text, bytes, marks);
   if (bytes) return FAIL(ERR_USAGE, "json_object: expected no text, found %zu bytes", bytes);
   schema_add_object(p);
   return OK;
@@ -67,14 +99,21 @@ static status add_text(program *p, enum verbatim_constraint_kind kind, const cha
 
 static status compile(verbatim_constraint *self) {
   program p = {0};
-  status result = add_text(&p, self->kind, self->text, self->bytes);
+  strbuf marks = {0};
+  status result = add_text(&p, self->kind, self->text, self->bytes, &marks);
   program_end(&p);
   if (result == OK && p.is_full)
     result = FAIL(ERR_LIMIT, "constraint: it has more than %u instructions; hint: smaller repetitions, fewer alternatives or less nesting",
                   PROGRAM_MAX);
   if (result == OK) result = automaton_open(&self->automaton, &p);
   program_close(&p);
-  return result;
+  if (result != OK) {
+    strbuf_close(&marks);
+    return result;
+  }
+  self->automaton.marks = marks.bytes;
+  self->automaton.marks_bytes = marks.count;
+  return OK;
 }
 
 status constraint_open(verbatim_constraint **out, enum verbatim_constraint_kind kind, const char *text, size_t bytes) {

@@ -1,4 +1,5 @@
 /* vocabulary.c - see vocabulary.h. */
+#define _GNU_SOURCE /* for memmem */
 #include "constrain/vocabulary.h"
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,18 @@ static uint32_t list_tokens(const vocabulary *self, entry *list) {
     list[count++] = (entry){.bytes = token, .count = (uint32_t)bytes, .id = (int32_t)id};
   }
   qsort(list, count, sizeof *list, compare_entries);
+  return count;
+}
+
+static uint32_t list_specials(const vocabulary *self, int32_t *list) {
+  uint32_t count = 0;
+  for (uint32_t id = 0; id < min_u32(self->vocab, (uint32_t)tokenizer_vocab_size(self->tokenizer)); id++) {
+    size_t bytes = 0;
+    if (!tokenizer_is_special(self->tokenizer, (int32_t)id)) continue;
+    if (!tokenizer_token_bytes(self->tokenizer, (int32_t)id, &bytes) || bytes == 0) continue;
+    if (list) list[count] = (int32_t)id;
+    count++;
+  }
   return count;
 }
 
@@ -66,14 +79,17 @@ static void add_nodes(vocabulary *self, const entry *list, uint32_t count) {
 }
 
 status vocabulary_open(vocabulary *self, const tokenizer *t, uint32_t vocab, arena *host) {
-  void *nodes, *same;
+  void *nodes, *same, *specials;
   *self = (vocabulary){.tokenizer = t, .vocab = vocab};
   entry *list = calloc(vocab, sizeof *list);
   if (!list) return FAIL(ERR_LIMIT, "vocabulary: no memory to sort it");
   const uint32_t count = list_tokens(self, list);
   status result = arena_take(host, sizeof *self->nodes * (count_nodes(list, count) + 1), &nodes);
   if (result == OK) result = arena_take(host, sizeof *self->same * (uint64_t)vocab, &same);
+  if (result == OK) result = arena_take(host, sizeof *self->specials * (list_specials(self, NULL) + 1ull), &specials);
   if (result == OK) {
+    self->specials = specials;
+    self->special_count = list_specials(self, specials);
     self->nodes = nodes;
     self->same = same;
     add_nodes(self, list, count);
@@ -82,6 +98,12 @@ status vocabulary_open(vocabulary *self, const tokenizer *t, uint32_t vocab, are
   }
   free(list);
   return result;
+}
+
+/* The bytes of a special token that the automaton may take; NULL: not this one. */
+static const uint8_t *mark_bytes(const vocabulary *self, const automaton *a, int32_t token, size_t *bytes) {
+  const uint8_t *text = tokenizer_token_bytes(self->tokenizer, token, bytes);
+  return text && *bytes && a->marks && memmem(a->marks, a->marks_bytes, text, *bytes) ? text : NULL;
 }
 
 void vocabulary_mask(const vocabulary *self, const automaton *a, uint32_t state, uint32_t *bits, uint32_t words) {
@@ -100,12 +122,19 @@ void vocabulary_mask(const vocabulary *self, const automaton *a, uint32_t state,
     for (int32_t token = node->token; token >= 0; token = self->same[token]) bits[token / 32] |= 1u << token % 32;
     i++;
   }
+  for (uint32_t i = 0; i < self->special_count && a->marks; i++) {
+    const int32_t token = self->specials[i];
+    size_t bytes = 0;
+    const uint8_t *text = mark_bytes(self, a, token, &bytes);
+    if (text && automaton_run(a, state, text, bytes) != AUTOMATON_DEAD) bits[token / 32] |= 1u << token % 32;
+  }
 }
 
 uint32_t vocabulary_advance(const vocabulary *self, const automaton *a, uint32_t state, int32_t token) {
   size_t bytes = 0;
-  const uint8_t *text = tokenizer_token_bytes(self->tokenizer, token, &bytes);
-  if (!text || bytes == 0 || tokenizer_is_special(self->tokenizer, token)) return AUTOMATON_DEAD;
+  const uint8_t *text = tokenizer_is_special(self->tokenizer, token) ? mark_bytes(self, a, token, &bytes)
+                                                                     : tokenizer_token_bytes(self->tokenizer, token, &bytes);
+  if (!text || bytes == 0) return AUTOMATON_DEAD;
   return automaton_run(a, state, text, bytes);
 }
 

@@ -1,9 +1,11 @@
 /* serve/reading.c - see serve/reading.h. */
 #include "serve/reading.h"
+#include "answer/forced.h"
 #include "answer/judge.h"
 #include "answer/scan.h"
 #include "base/json_text.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define VALUE_BYTES 64u   /* of jansson's for any value */
@@ -60,21 +62,20 @@ static const json_t *name_of_choice(const json_t *choice) {
   return json_text_is(json_object_get(choice, "type"), "function") && json_is_string(name) ? name : NULL;
 }
 
-/* A choice that forces a call is judged like any other before it is refused, so that its own faults are told first. */
+static bool is_free(const json_t *choice) { return !choice || json_text_is(choice, "none") || json_text_is(choice, "auto"); }
+
 static bool check_choice(const json_t *choice, const json_t *tools, serve_fault *fault) {
   const json_t *name = name_of_choice(choice), *tool;
-  bool is_free = !choice || json_text_is(choice, "none") || json_text_is(choice, "auto"), is_there = false;
+  bool is_there = false;
   size_t i;
-  if (is_free) return true;
+  if (is_free(choice)) return true;
   if (!json_text_is(choice, "required") && !name)
     return serve_fields_wrong(fault, "tool_choice", "invalid_value", "tool_choice: expected \"none\", \"auto\", \"required\" or "
                               "{\"type\": \"function\", \"function\": {\"name\": ...}}");
   json_array_foreach(tools, i, tool) is_there |= !name || json_equal(name, answer_judge_name(tool));
-  if (!is_there)
-    return serve_fields_wrong(fault, name ? "tool_choice.function.name" : "tool_choice", "invalid_value", "tool_choice: expected %s",
-                              name ? "the name of one of the tools" : "tools, as a call is required");
-  return serve_fields_wrong(fault, "tool_choice", "unsupported_value", "tool_choice: this server does not constrain answers, so a call "
-                            "cannot be forced; hint: use \"auto\" and ask for the call in a message");
+  return is_there ||
+         serve_fields_wrong(fault, name ? "tool_choice.function.name" : "tool_choice", "invalid_value", "tool_choice: expected %s",
+                            name ? "the name of one of the tools" : "tools, as a call is required");
 }
 
 bool serve_reading_of_body(const serve_reading *self, const json_t *body, serve_fields *fields, answer_form *out, serve_fault *fault) {
@@ -124,6 +125,27 @@ void serve_reading_of_prompt(const json_t *body, const char *prompt_end, size_t 
   }
   out->begins_inside = ends_in(prompt_end, prompt_bytes, out->marks->open);
   out->begins_after = ends_in(prompt_end, prompt_bytes, out->marks->close);
+}
+
+bool serve_reading_force(const json_t *body, answer_form *form, serve_fields *fields, serve_fault *fault) {
+  const json_t *choice = json_object_get(body, "tool_choice");
+  if (is_free(choice)) return true;
+  if (!form->grammar)
+    return serve_fields_wrong(fault, "tool_choice", "unsupported_value", "tool_choice: this server reads no calls of tools, so none can be "
+                              "forced; hint: --tool-call-parser");
+  if (fields->constraint || fields->allowed_count)
+    return serve_fields_wrong(fault, "tool_choice", "invalid_value", "tool_choice: a forced call and %s exclude each other",
+                              fields->constraint ? fields->constraint_field : "allowed_token_ids");
+  form->calls_max = 1;
+  json_t *pattern = answer_forced(form, json_string_value(name_of_choice(choice)));
+  char *text = json_dumps(pattern, JSON_COMPACT);
+  json_decref(pattern);
+  fail_clear();
+  status result = text ? verbatim_constraint_open(&fields->constraint, VERBATIM_PARTS, text, strlen(text)) : FAIL(ERR_LIMIT, "no memory");
+  free(text);
+  fields->constraint_field = "tool_choice";
+  return result == OK || serve_fields_wrong(fault, "tool_choice", result == ERR_UNSUPPORTED ? "unsupported_value" : "invalid_value",
+                                            "tool_choice: %.500s", fail_text());
 }
 
 uint64_t serve_reading_bytes(const json_t *value) {

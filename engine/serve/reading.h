@@ -34,6 +34,10 @@ bool serve_reading_is_needed(const answer_form *form);
 #define SERVE_READING_END_TOKENS 64u
 void serve_reading_of_prompt(const json_t *body, const char *prompt_end, size_t bytes, answer_form *out);
 
+/* If the body's tool_choice is "required" or a name: constrains the answer to one call, in form and fields. After all other fields are read
+ * and what the prompt ends in is known. */
+bool serve_reading_force(const json_t *body, answer_form *form, serve_fields *fields, serve_fault *fault);
+
 /* Bytes of memory that a JSON value takes, an upper estimate. */
 uint64_t serve_reading_bytes(const json_t *value);
 

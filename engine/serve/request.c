@@ -161,7 +161,8 @@ static bool read_messages(const serve_model *m, serve_request *request, const js
     return false;
   request->is_read = serve_reading_is_needed(&request->form);
   request->tools = json_incref((json_t *)(uintptr_t)request->form.tools);
-  return !request->is_read || look_at_end(m, body, &request->prompts[0], &request->form, fault);
+  return (!request->is_read || look_at_end(m, body, &request->prompts[0], &request->form, fault)) &&
+         serve_reading_force(body, &request->form, f, fault);
 }
 
 /* === Stop texts ============================================================================================================= */

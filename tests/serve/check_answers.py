@@ -82,7 +82,7 @@ class Answers(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="verbatim-answers-")
         make_model(cls.folder.name)
-        cls.plan = serving.make_plan(cls.folder.name)
+        cls.plan = serving.make_plan(cls.folder.name, "structured-outputs: on\n")
         cls.server = serving.Server(cls.plan, "--reasoning-parser", "auto", model_dir=cls.folder.name)
         cls.client = cls.client_of(cls.server)
 
@@ -150,11 +150,39 @@ class Answers(unittest.TestCase):
         body["messages"] += [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "rain"}]
         self.assertEqual(self.client.chat.completions.create(**body).choices[0].finish_reason, "tool_calls")
 
-    def test_a_call_cannot_be_forced(self):
-        for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
-            with self.assertRaises(openai.BadRequestError) as caught:
-                self.talk(CALL + CALL, tool_choice=choice)
-            self.assertEqual(caught.exception.param, "tool_choice")
+    def test_a_call_is_forced(self):
+        pick = {"type": "function", "function": {"name": "pick", "parameters": {
+            "type": "object", "properties": {"city": {"enum": ["Łódź", "Paris"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+            "required": ["city"]}}}
+        named = {"type": "function", "function": {"name": "pick"}}
+        bodies = [self.body_of(letters, tools=tools, tool_choice=choice, n=2, seed=seed, temperature=0.5 * seed)
+                  for letters in ("BBBB", OTHER, CALL) for tools, choice in (([pick], "required"), ([WEATHER, pick], named))
+                  for seed in range(3)]
+        receipt = os.path.join(self.folder.name, "forced.receipt")
+        with serving.Server(self.plan, "--reasoning-parser", "auto", "--receipt", receipt, model_dir=self.folder.name) as server:
+            ask = lambda body: serving.comparable(serving.ask(server.url, "/v1/chat/completions", body)[2])
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                answers = list(pool.map(ask, bodies))
+            self.assertEqual(answers[:4], [ask(body) for body in bodies[:4]])
+            streamed = joined(self.client_of(server).chat.completions.create(**{**bodies[0], "n": 1}, stream=True))
+        found = [choice for answer in answers for choice in json.loads(answer)["choices"]]
+        self.assertEqual(len(found), 2 * len(bodies))
+        calls = 0
+        for choice in found:
+            if choice["finish_reason"] == "length":  # in a thought
+                self.assertEqual(choice["message"]["content"], "")
+                continue
+            self.assertEqual((choice["finish_reason"], len(choice["message"]["tool_calls"])), ("tool_calls", 1))
+            calls += 1
+            called = choice["message"]["tool_calls"][0]["function"]
+            self.assertEqual(called["name"], "pick")
+            arguments = json.loads(called["arguments"])
+            self.assertIn(arguments["city"], ("Łódź", "Paris"))
+            self.assertIn(arguments.get("days", 1), range(1, 10))
+        self.assertGreater(calls, len(found) // 2)
+        first = found[0]["message"]["tool_calls"][0]["function"]
+        self.assertEqual((streamed[0]["tool_calls"][0]["function"], streamed[1]), (first, "tool_calls"))
+        self.assertIn("0 differ", serving.run_program("verify", receipt, self.plan, self.folder.name, "--device", "cpu"))
         self.assertIsNone(self.talk(CALL + CALL, tool_choice="none").choices[0].message.tool_calls)
 
     def test_options_turn_it_off(self):

@@ -41,9 +41,12 @@ def run_program(*arguments, stdin=None):
     return result.stdout
 
 
-def make_plan(folder):
-    path = os.path.join(folder, "tiny.plan")
-    run_program("plan", MODEL_DIR, "--config", os.path.join(MODEL_DIR, "deploy.yaml"), "-o", path)
+def make_plan(folder, more=""):
+    """more: lines of the deployment after those of the shipped model."""
+    path, deploy = os.path.join(folder, "tiny.plan"), os.path.join(folder, "deploy.yaml")
+    with open(os.path.join(MODEL_DIR, "deploy.yaml"), encoding="utf-8") as shipped, open(deploy, "w", encoding="utf-8") as file:
+        file.write(shipped.read() + more)
+    run_program("plan", MODEL_DIR, "--config", deploy, "-o", path)
     return path
 
 

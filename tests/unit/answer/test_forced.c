@@ -1,6 +1,7 @@
-/* test_forced.c - every text of a pattern for forced calls is read as one call, in every grammar and with every form of thought.
+/* test_forced.c - every text of a pattern for forced calls is read as one call, in every grammar and with every form of thought, and the
+ * pattern's constraint takes it.
  *
- * Texts are drawn from the pattern at random. */
+ * Texts are drawn from the pattern at random. Control: the constraint takes no text that lacks its last byte. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,8 @@
 #include "answer_fixture.h"
 #include "engine/answer/forced.h"
 #include "engine/base/base.h"
+#include "engine/base/json_text.h"
+#include "engine/constrain/constraint.h"
 
 #define TRIALS 60u
 
@@ -36,8 +39,12 @@ static void draw(strbuf *out, const json_t *pattern, uint64_t *random) {
   const json_t *piece;
   size_t i;
   json_array_foreach(pattern, i, piece) {
-    const json_t *any = json_object_get(piece, "any"), *until = json_object_get(piece, "until"), *schema = json_object_get(piece, "schema");
-    if (json_is_string(piece)) strbuf_add(out, json_string_value(piece), json_string_length(piece));
+    const json_t *any = json_object_get(piece, "any"), *until = json_object_get(piece, "until");
+    const json_t *schema = json_object_get(piece, "json_schema"), *plain = json_object_get(piece, "text");
+    const json_t *regex = json_object_get(piece, "regex");
+    if (plain) strbuf_add(out, json_string_value(plain), json_string_length(plain));
+    if (json_text_is(regex, "[0-9]{1,2}")) strbuf_addf(out, "%u", (unsigned)(random_next(random) % 100));
+    else if (regex) strbuf_adds(out, &"\n\n"[random_next(random) % 3]); /* \n{0,2} */
     if (any) draw(out, json_array_get(any, (size_t)(random_next(random) % json_array_size(any))), random);
     if (until) strbuf_adds(out, words[random_next(random) % ARRAY_LEN(words)]);
     if (until) strbuf_adds(out, json_string_value(until));
@@ -50,12 +57,28 @@ static void draw(strbuf *out, const json_t *pattern, uint64_t *random) {
   }
 }
 
+static bool takes(const verbatim_constraint *c, const char *text, size_t bytes) {
+  const uint32_t state = automaton_run(&c->automaton, AUTOMATON_START, (const uint8_t *)text, bytes);
+  return state != AUTOMATON_DEAD && c->automaton.is_accepting[state];
+}
+
+static verbatim_constraint *compile(const json_t *pattern) {
+  verbatim_constraint *made = NULL;
+  char *text = json_dumps(pattern, 0);
+  if (constraint_open(&made, VERBATIM_PARTS, text, strlen(text)) != OK) fail_msg("%s: %s", text, fail_text());
+  free(text);
+  return made;
+}
+
 static void check(const answer_form *form, const char *name, uint64_t *random) {
   json_t *pattern = answer_forced(form, name);
   assert_non_null(pattern);
+  verbatim_constraint *constraint = compile(pattern);
   for (uint32_t trial = 0; trial < TRIALS; trial++) {
     strbuf text = {0};
     draw(&text, pattern, random);
+    if (!takes(constraint, text.bytes, text.count) || takes(constraint, text.bytes, text.count - 1))
+      fail_msg("%s: %.*s", form->grammar->name, (int)text.count, text.bytes);
     answer_read read = answer_fixture_read(form, text.bytes, text.count, 5, trial);
     const char *called = read.call_count ? strchr(read.calls.bytes, ' ') + 1 : "";
     if (read.call_count != 1 || *read.error || read.content.count || (name && strncmp(called, name, strlen(name)) != 0))
@@ -63,6 +86,7 @@ static void check(const answer_form *form, const char *name, uint64_t *random) {
     answer_fixture_close(&read);
     strbuf_close(&text);
   }
+  constraint_close(constraint);
   json_decref(pattern);
 }
 

@@ -124,6 +124,45 @@ static void check_refusals(const refusal *list, size_t count) {
   }
 }
 
+/* Brute force: every text of up to 7 of these letters. */
+static void a_mark_ends_the_text_where_it_first_stands(void **state) {
+  static const char *const MARKS[] = {"a", "ab", "aab", "abab", "</b>", "aabaa"};
+  static const char LETTERS[] = "ab</>";
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(MARKS); i++) {
+    char parts[64], text[9] = "";
+    uint32_t taken = 0, found = 0;
+    snprintf(parts, sizeof parts, "[{\"text\":\"-\"},{\"until\":\"%s\"}]", MARKS[i]);
+    verbatim_constraint *c = compile(VERBATIM_PARTS, parts);
+    for (uint32_t number = 0; number < 78125; number++) { /* 5^7; the last letters may be left out */
+      size_t length = 1;
+      text[0] = '-';
+      for (uint32_t rest = number; length < 8; rest /= 5) text[length++] = LETTERS[rest % 5];
+      for (; length > 0; length--) {
+        text[length] = 0;
+        const char *first = strstr(text, MARKS[i]);
+        const bool expected = first && first + strlen(MARKS[i]) == text + length;
+        if (accepts(c, text, length) != expected) fail_msg("%s: %s", parts, text);
+        taken += expected;
+        found += first != NULL;
+        if (number % 5) break;
+      }
+    }
+    assert_true(taken > 0 && (found > taken || i == 0));
+    constraint_close(c);
+  }
+}
+
+static void parts_are_lists_of_lists(void **state) {
+  static const struct { const char *text; bool is_taken; } TEXTS[] = {
+      {"ab", true}, {"axb", true}, {"a12b", true}, {"a\"é\"b", true}, {"a", false}, {"axxb", false}, {"a1b", false}, {"a\"bb", false}};
+  (void)state;
+  verbatim_constraint *c = compile(VERBATIM_PARTS, "[{\"text\":\"a\"},{\"any\":[[],[{\"text\":\"x\"}],[{\"any\":[[{\"regex\":"
+                                   "\"[0-9]{2}\"}],[{\"json_schema\":{\"type\":\"string\"}}]]}]]},{\"text\":\"b\"}]");
+  for (size_t i = 0; i < ARRAY_LEN(TEXTS); i++) assert_true(accepts(c, TEXTS[i].text, strlen(TEXTS[i].text)) == TEXTS[i].is_taken);
+  constraint_close(c);
+}
+
 static void what_is_not_offered_is_named(void **state) {
   static const refusal LIST[] = {
       {VERBATIM_REGEX, "(a", ") after a group", ERR_USAGE}, {VERBATIM_REGEX, "a)", "( before )", ERR_USAGE},
@@ -138,7 +177,11 @@ static void what_is_not_offered_is_named(void **state) {
       {VERBATIM_REGEX, "(a|b)*a(a|b){20}", "states", ERR_LIMIT}, {VERBATIM_REGEX, "[^\\x{0}-\\x{10ffff}]", "a set that holds", ERR_USAGE},
       {VERBATIM_REGEX, "\xff", "UTF-8", ERR_USAGE}, {VERBATIM_CHOICE, "[]", "one or more", ERR_USAGE},
       {VERBATIM_CHOICE, "[\"\"]", "not empty", ERR_USAGE}, {VERBATIM_CHOICE, "{", "JSON", ERR_USAGE},
-      {VERBATIM_PARTS, "[{\"grammar\":\"x\"}]", "entry 0", ERR_USAGE}, {VERBATIM_JSON_OBJECT, "{}", "no text", ERR_USAGE},
+      {VERBATIM_PARTS, "[{\"grammar\":\"x\"}]", "entry 0", ERR_USAGE},
+      {VERBATIM_PARTS, "[{\"until\":\"\"}]", "not empty", ERR_USAGE}, {VERBATIM_PARTS, "[{\"any\":[]}]", "entry 0", ERR_USAGE},
+      {VERBATIM_PARTS, "[{\"any\":[[{\"any\":[[{\"any\":[[{\"any\":[[{\"any\":[[{\"any\":[[{\"any\":[[{\"any\":[[{\"any"
+       "\":[[]]}]]}]]}]]}]]}]]}]]}]]}]]}]", "lists within lists", ERR_LIMIT}, {VERBATIM_PARTS, "[]", "one or more", ERR_USAGE},
+      {VERBATIM_JSON_OBJECT, "{}", "no text", ERR_USAGE},
       {VERBATIM_JSON_SCHEMA, "[]", "a schema", ERR_USAGE},
       {VERBATIM_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\",\"multipleOf\":3}}}",
        "#/properties/a/multipleOf", ERR_UNSUPPORTED},
@@ -287,17 +330,22 @@ static void forms_of_json_are_read(void **state) {
 /* === Masks ================================================================================================================== */
 
 enum { VOCAB = 520, WORDS = 20, STOP = 1 }; /* of tests/tiny, and ids behind its tokens */
+#define BOS "<｜begin▁of▁sentence｜>" /* a special token */
 
 static bool is_allowed(const verbatim_constraint *c, const tokenizer *t, uint32_t state, int32_t id) {
   size_t bytes = 0;
   if (id == STOP) return c->automaton.is_accepting[state];
-  if ((uint32_t)id >= tokenizer_vocab_size(t) || tokenizer_is_special(t, id)) return false;
+  if ((uint32_t)id >= tokenizer_vocab_size(t)) return false;
   const uint8_t *text = tokenizer_token_bytes(t, id, &bytes);
+  const bool is_mark = c->kind == VERBATIM_PARTS && text && bytes == strlen(BOS) && memcmp(text, BOS, bytes) == 0;
+  if (tokenizer_is_special(t, id) && !is_mark) return false;
   return text && bytes && automaton_run(&c->automaton, state, text, bytes) != AUTOMATON_DEAD;
 }
 
 static void masks_are_those_of_every_token_by_itself(void **state) {
-  static const char *const PATTERNS[] = {"[a-z ]{1,40}", "(the|a) [^e]*", "日?.*", "\\d+(, \\d+)*"};
+  static const struct { enum verbatim_constraint_kind kind; const char *text; } PATTERNS[] = {
+      {VERBATIM_REGEX, "[a-z ]{1,40}"}, {VERBATIM_REGEX, "(the|a) [^e]*"}, {VERBATIM_REGEX, "日?.*"},
+      {VERBATIM_REGEX, "\\d+(, \\d+)*"}, {VERBATIM_PARTS, "[{\"regex\":\"[a-z]{0,2}\"},{\"text\":\"" BOS "\"},{\"until\":\"th\"}]"}};
   static const int32_t STOPS[] = {STOP};
   tokenizer *t = NULL;
   arena host = {0};
@@ -308,12 +356,12 @@ static void masks_are_those_of_every_token_by_itself(void **state) {
   assert_int_equal(masks_open(&all, t, VOCAB, WORDS, &host), OK);
   assert_true(all.vocabulary.has_all);
   for (size_t i = 0; i < ARRAY_LEN(PATTERNS); i++) {
-    verbatim_constraint *c = compile(VERBATIM_REGEX, PATTERNS[i]);
+    verbatim_constraint *c = compile(PATTERNS[i].kind, PATTERNS[i].text);
     for (uint32_t s = AUTOMATON_START; s < c->automaton.state_count; s++) {
       for (uint32_t pass = 0; pass < 2; pass++) { /* computed, then kept */
         masks_write(&all, c, s, STOPS, 1, mask);
         for (int32_t id = 0; id < VOCAB; id++)
-          if (masks_allows(mask, id) != is_allowed(c, t, s, id)) fail_msg("%s: state %u, token %d", PATTERNS[i], s, id);
+          if (masks_allows(mask, id) != is_allowed(c, t, s, id)) fail_msg("%s: state %u, token %d", PATTERNS[i].text, s, id);
       }
       if (s > AUTOMATON_START) differences += memcmp(mask, stale, sizeof mask) != 0; /* control: of the state before */
       memcpy(stale, mask, sizeof mask);
@@ -382,7 +430,8 @@ static void masks_that_were_dropped_come_back(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(expressions_are_those_of_pcre2), cmocka_unit_test(what_is_not_offered_is_named),
+      cmocka_unit_test(expressions_are_those_of_pcre2), cmocka_unit_test(a_mark_ends_the_text_where_it_first_stands),
+      cmocka_unit_test(parts_are_lists_of_lists), cmocka_unit_test(what_is_not_offered_is_named),
       cmocka_unit_test(schemas_accept_what_is_valid), cmocka_unit_test(what_a_schema_gives_is_json),
       cmocka_unit_test(integers_are_bounded_exactly), cmocka_unit_test(forms_of_json_are_read),
       cmocka_unit_test(masks_are_those_of_every_token_by_itself), cmocka_unit_test(masks_of_64_sequences_are_timed),

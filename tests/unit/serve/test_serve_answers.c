@@ -303,8 +303,8 @@ static void wrong_tools_and_options_are_refused(void **state) {
     {"\"parallel_tool_calls\":1", "parallel_tool_calls"}, {"\"tool_choice\":\"required\"", "tool_choice"},
     {"\"tool_choice\":\"any\"", "tool_choice"}, {"\"tool_choice\":{\"type\":\"function\",\"name\":\"f\"}", "tool_choice"}};
   static const struct { const char *choice, *param, *code; } forced[] = {
-    {"\"required\"", "tool_choice", "unsupported_value"},
-    {"{\"type\":\"function\",\"function\":{\"name\":\"now\"}}", "tool_choice", "unsupported_value"},
+    {"\"required\",\"response_format\":{\"type\":\"json_object\"}", "tool_choice", "invalid_value"},
+    {"\"required\",\"allowed_token_ids\":[7]", "tool_choice", "invalid_value"},
     {"{\"type\":\"function\",\"function\":{\"name\":\"nowhere\"}}", "tool_choice.function.name", "invalid_value"}};
   char body[BODY_BYTES];
   choose("auto", "auto");
