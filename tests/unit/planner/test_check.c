@@ -410,7 +410,7 @@ static void truncated_plans_are_refused(void **state) {
 /* Work that grows with the square of a table is refused before it is done. */
 static void a_plan_of_any_size_gets_its_verdict(void **state) {
   (void)state;
-  enum { MORE = 9u << 17 };
+  enum { MORE = 27u << 17 };
   fixture_bytes file = fixture_plan(TINY, NULL, NULL);
   char *larger = calloc(1, file.count + MORE);
   assert_non_null(larger);
@@ -422,7 +422,7 @@ static void a_plan_of_any_size_gets_its_verdict(void **state) {
   fail_clear();
   assert_int_equal(check_plan(larger, file.count + MORE - 8), ERR_LIMIT);
   h->buffers = sound;
-  h->ops = (plan_span){.offset = align_up(file.count, 8), .count = 10000, .item_bytes = sizeof(plan_op)};
+  h->ops = (plan_span){.offset = align_up(file.count, 8), .count = 30000, .item_bytes = sizeof(plan_op)};
   plan_op *ops = (void *)(larger + h->ops.offset);
   const plan_op *first = (const void *)(file.bytes + ((plan_header *)(void *)file.bytes)->ops.offset);
   for (uint32_t i = 0; i < h->ops.count; i++) { /* the embedding repeated, under many row ranges */
