@@ -343,7 +343,7 @@ def write_tests(ninja, args, plain):
     fuzzers = [fuzz.binary(ninja, os.path.basename(source)[:-2], linked_sources(source)) for source in fuzz_sources()]
     ninja.comment("Names to build by")
     ninja.build("tests", "phony", tests)
-    ninja.build("test_objects", "phony", [path for source, path in plain.objects.items() if source.startswith("tests/")])
+    ninja.build("unfuzzed", "phony", [path for source, path in plain.objects.items() if source.startswith("tests/") or is_op(source)])
     ninja.build("san", "phony", san_all)
     ninja.build("fuzz", "phony", fuzzers)
 

@@ -172,7 +172,7 @@ static void web_pages_are_kept_out(void **state) {
     close(to);
   }
   served_expect_status(served_ask(&server, "GET", "http://attacker.example/version", "", NULL), 403);
-  served_expect_status(served_ask(&server, "GET", "http://localhost:1?x", "", NULL), 404);
+  served_expect_status(served_ask(&server, "GET", "http://localhost:1?x", "", NULL), 200); /* the path is / */
   served_expect_status(served_ask(&server, "GET", "http://x/version?x", "", NULL), 200);
   served_reply reply = served_ask(&server, "OPTIONS", "/v1/completions", "Origin: https://app.example\r\n" ASKS, NULL);
   assert_string_equal(served_header(&reply, "Access-Control-Allow-Headers", value), "Authorization, *");

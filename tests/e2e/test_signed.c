@@ -53,7 +53,7 @@ static void wrong_ones_are_refused_by_name(void **state) {
   expect(3, "expected the program ssh-keygen on the PATH, found none", "PATH=/nowhere $VERIFY alice@example.org ev/receipt");
   expect(4, "not JSON", "echo text > other && rm -f other.sig && $S verbatim other && $VERIFY alice@example.org other");
   expect(2, "found no --identity", "$V verify ev/receipt --allowed-signers signers");
-  expect(2, "found 1 words", "$V verify ev/receipt");
+  expect(2, "found 1 word", "$V verify ev/receipt");
 }
 
 /* The manifest was signed, so what it states of other files holds them too. */
