@@ -11,8 +11,8 @@
 
 #define CLI_GENERATION_NOTE_BYTES 512u
 #define CLI_GENERATION_HELP \
-  "  --generation-config auto|none  take temperature, top-k, top-p, min-p and repetition penalty, if not\n" \
-  "                      given, from the model's generation_config.json (none)\n"
+  "  --generation-config auto|none  take temperature, top-k, top-p, min-p and repetition penalty, if\n" \
+  "                      not given, from the model's generation_config.json (none)\n"
 
 /* Option taker: "auto" or "none" into a bool. */
 status cli_generation_take(const char *name, const char *value, void *target);
