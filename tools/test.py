@@ -35,15 +35,18 @@ ASAN_OPTIONS = "detect_stack_use_after_return=0"
 SKIP_REASON = r"^\s*SKIPPED: (.*)$"
 
 SCHEDULE_SECONDS = 20  # seconds of random schedules; tests/schedule/README.md
-SHORT_LOAD = ["--self-test", "--clients", "64", "--seconds", "4"]
+LOAD = ["--seconds", "6"]
+SHORT_LOAD = ["--self-test", "--clients", "64", "--seconds", "2"]
 VENV = "build/venv/bin/python"
 FUZZ_SECONDS = 1  # seconds for each target; tests/fuzz/README.md lists the long runs
 
 # End-to-end tests that compare the bits of a few requests in many schedules or under many plans: minutes of instrumented code that
 # san/schedule_fuzz also runs. It draws schedules over every model structure, with top-k lists, e4m3 caches that are dequantized, several
-# ranks and fast-prefill.
-NOT_UNDER_SANITIZERS = ["e2e/test_golden", "e2e/test_invariance", "e2e/test_invariance_sparse", "e2e/test_prefill", "e2e/test_ranks",
-                        "e2e/test_schedules", "e2e/test_sparse", "e2e/test_widen"]
+# ranks and fast-prefill. And minutes of the planner, which the fuzz targets config, deploy and plan run, and of evaluations, as test_eval.
+NOT_UNDER_SANITIZERS = ["e2e/test_golden", "e2e/test_invariance", "e2e/test_invariance_grouped", "e2e/test_invariance_sparse",
+                        "e2e/test_nonfinite", "e2e/test_prefill", "e2e/test_published", "e2e/test_ranks", "e2e/test_schedules",
+                        "e2e/test_sparse", "e2e/test_widen", "unit/planner/test_check_sparse", "unit/planner/test_planner",
+                        "unit/planner/test_planner_attention"]
 SANITIZED_SCHEDULES = 40  # a run of at least 30 fails if it has no preemption, no reuse and so on
 
 # These start first, led by those that keep several processors busy; the others follow in list order.
@@ -137,7 +140,7 @@ def python_checks(builddir):
 
 def serve_tests(builddir):
     """The server as seen by third-party clients: tests/serve/README.md."""
-    checks = [("load", sys.executable, "load.py", []), ("load_self_test", sys.executable, "load.py", SHORT_LOAD),
+    checks = [("load", sys.executable, "load.py", LOAD), ("load_self_test", sys.executable, "load.py", SHORT_LOAD),
               ("lm_eval", VENV, "check_lm_eval.py", []), ("lm_eval_self_test", VENV, "check_lm_eval.py", ["--self-test"]),
               ("openai", VENV, "check_openai.py", []), ("answers", VENV, "check_answers.py", []), ("inspect", VENV, "check_inspect.py", [])]
     tests = [Test("check/serve_" + name, [python, "tests/serve/" + file, "--builddir", builddir, *options], "check",
