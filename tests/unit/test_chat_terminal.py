@@ -7,6 +7,7 @@ tests/unit/test_chat_terminal.py [--builddir DIR]
 import os
 import pty
 import select
+import signal
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ class Terminal:
         self.seen = ""
         if self.child == 0:
             os.chdir(ROOT)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
             os.execv(os.path.join(ROOT, BUILDDIR, "verbatim"), ["verbatim", "chat", *words])
 
     def wait_for(self, word):
@@ -44,9 +46,16 @@ class Terminal:
         os.write(self.descriptor, text.encode())
 
     def end(self):
-        code = os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
+        end = time.monotonic() + SECONDS
+        while True:
+            child, status = os.waitpid(self.child, os.WNOHANG)
+            if child:
+                break
+            if time.monotonic() > end:
+                os.kill(self.child, signal.SIGKILL)
+            time.sleep(0.01)
         os.close(self.descriptor)
-        return code
+        return os.waitstatus_to_exitcode(status)
 
 
 class Conversation(unittest.TestCase):
