@@ -5,18 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "e2e.h"
-#include "engine/base/base.h"
+#include "shell.h"
+
+/* O are the options of every engine; `chat` is verbatim chat with them. */
+static const char SETUP[] =
+  "O='--device cpu --threads 1 --quiet --max-tokens 12' && chat() { $V chat plan $TINY $O \"$@\"; } && ";
 
 static e2e_model tiny;
-
-/* The command ends with the code, and prints the word. O are the options of every engine, P the plan; E(...) checks stdout. */
-static void expect(int code, const char *word, const char *command) {
-  static const char setup[] = "O='--device cpu --threads 1 --quiet --max-tokens 12' && chat() { $V chat plan $TINY $O \"$@\"; } && ";
-  char text[16384];
-  const int found = e2e_shell(&tiny, setup, command, text, sizeof text);
-  if (found != code || !strstr(text, word)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, word, found, text);
-}
 
 static int make_plan(void **state) {
   (void)state;
@@ -115,6 +110,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(turns_are_requests), cmocka_unit_test(words_of_a_conversation),
                                      cmocka_unit_test(refusals), cmocka_unit_test(templates_of_the_library)};
   e2e_begin(argc, argv);
+  shell_begin(&tiny, SETUP);
   snprintf(tiny.folder, sizeof tiny.folder, "/tmp/verbatim-chat-XXXXXX");
   if (!mkdtemp(tiny.folder)) return 1;
   const int failed = cmocka_run_group_tests(tests, make_plan, NULL);

@@ -5,19 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "e2e.h"
-#include "engine/base/base.h"
+#include "shell.h"
+
+/* C is the cache folder, P the one plan in it, O the options that all runs share. */
+static const char SETUP[] =
+  "export XDG_CACHE_HOME=$PWD/cache && C=cache/verbatim/plans && "
+  "O='--device cpu --threads 1 --max-tokens 3 --quiet' && L='--device cpu --threads 1' && ";
 
 static e2e_model tiny;
-
-/* The command ends with the code, and prints the word. C is the cache folder, P the one plan in it, O the options that all runs share. */
-static void expect(int code, const char *word, const char *command) {
-  static const char setup[] = "export XDG_CACHE_HOME=$PWD/cache && C=cache/verbatim/plans && "
-                              "O='--device cpu --threads 1 --max-tokens 3 --quiet' && L='--device cpu --threads 1' && ";
-  char text[16384];
-  const int found = e2e_shell(&tiny, setup, command, text, sizeof text);
-  if (found != code || !strstr(text, word)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, word, found, text);
-}
 
 /* A model folder is enough. The plan and the deployment that gives it are kept. */
 static void a_model_is_enough(void **state) {
@@ -144,6 +139,7 @@ int main(int argc, char **argv) {
                                      cmocka_unit_test(a_deployment_without_a_plan), cmocka_unit_test(nothing_is_replaced),
                                      cmocka_unit_test(models_by_name), cmocka_unit_test(names_that_lead_nowhere)};
   e2e_begin(argc, argv);
+  shell_begin(&tiny, SETUP);
   snprintf(tiny.folder, sizeof tiny.folder, "/tmp/verbatim-first-hour-XXXXXX");
   if (!mkdtemp(tiny.folder)) return 1;
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);

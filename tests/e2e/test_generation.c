@@ -5,18 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "e2e.h"
-#include "engine/base/base.h"
+#include "shell.h"
+
+/* M is a model with recommendations, O are the options of every engine. */
+static const char SETUP[] =
+  "M=model && O='--device cpu --threads 1 --quiet' && R=\"$V run plan model $O --max-tokens 8 --seed 3\" && ";
 
 static e2e_model tiny;
-
-/* The command ends with the code, and prints the word. M is a model with recommendations, O are the options of every engine. */
-static void expect(int code, const char *word, const char *command) {
-  static const char setup[] = "M=model && O='--device cpu --threads 1 --quiet' && R=\"$V run plan model $O --max-tokens 8 --seed 3\" && ";
-  char text[16384];
-  const int found = e2e_shell(&tiny, setup, command, text, sizeof text);
-  if (found != code || !strstr(text, word)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, word, found, text);
-}
 
 static int make_model(void **state) {
   (void)state;
@@ -93,6 +88,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(it_is_named), cmocka_unit_test(it_has_effect_when_asked_for),
                                      cmocka_unit_test(wrong_files), cmocka_unit_test(an_evaluation_records_it)};
   e2e_begin(argc, argv);
+  shell_begin(&tiny, SETUP);
   snprintf(tiny.folder, sizeof tiny.folder, "/tmp/verbatim-generation-XXXXXX");
   if (!mkdtemp(tiny.folder)) return 1;
   const int failed = cmocka_run_group_tests(tests, make_model, NULL);

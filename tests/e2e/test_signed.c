@@ -7,21 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "e2e.h"
-
-static e2e_model model; /* its scratch folder is shared: keys, ev/, old */
+#include "shell.h"
 
 /* S signs for the namespace that follows; VERIFY verifies what alice has signed. */
-static int shell(char *text, size_t text_bytes, const char *command) {
-  static const char setup[] = "S='ssh-keygen -q -Y sign -f alice -n' && VERIFY=\"$V verify --allowed-signers signers --identity\" && ";
-  return e2e_shell(&model, setup, command, text, text_bytes);
-}
+static const char SETUP[] =
+  "S='ssh-keygen -q -Y sign -f alice -n' && VERIFY=\"$V verify --allowed-signers signers --identity\" && ";
 
-static void expect(int code, const char *words, const char *command) {
-  char text[16384];
-  const int found = shell(text, sizeof text, command);
-  if (found != code || !strstr(text, words)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, words, found, text);
-}
+static e2e_model model; /* its scratch folder is shared: keys, ev/, old */
 
 static void signed_files_verify(void **state) {
   (void)state;
@@ -110,12 +102,13 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_manifest_states_what_sha256sum_prints), cmocka_unit_test(signed_files_verify),
     cmocka_unit_test(wrong_ones_are_refused_by_name), cmocka_unit_test(files_beside_it_are_held), cmocka_unit_test(a_replay_checks_both)};
-  char text[4096], command[2048], here[1024];
+  char command[2048], here[1024];
   if (system("command -v ssh-keygen > /dev/null") != 0) {
     printf("SKIPPED: ssh-keygen is not installed\n");
     return 0;
   }
   e2e_begin(argc, argv);
+  shell_begin(&model, SETUP);
   e2e_make_model(&model, "tests/oracle/llama.json", "max-num-seqs: 1\nmax-model-len: 64\nmax-num-batched-tokens: 64\n");
   snprintf(command, sizeof command,
            "for k in alice bob; do ssh-keygen -q -t ed25519 -N '' -f $k || exit 1; done; "
@@ -125,8 +118,8 @@ int main(int argc, char **argv) {
            "$V plan $TINY --config $TINY/deploy.yaml -o tiny.plan --quiet && "
            "$V eval task.yaml --plan tiny.plan --model $TINY --device cpu --quiet --output ev --limit 3 --sha256 && "
            "for f in ev/manifest.json ev/receipt old; do $S verbatim $f || exit 1; done", getcwd(here, sizeof here), here);
-  if (shell(text, sizeof text, command) != 0) {
-    printf("%s\n", text);
+  if (shell_run(command) != 0) {
+    printf("%s\n", shell.output);
     return 1;
   }
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);
