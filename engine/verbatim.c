@@ -155,7 +155,8 @@ static status open_text(verbatim *self) {
   self->vocabulary = tokenizer_digest(self->tokenizer);
   const uint32_t vocab = self->plan.header->model.vocab;
   if (!plan_has_masks(&self->plan)) return OK;
-  return masks_open(&self->masks, self->tokenizer, vocab, plan_mask_words(vocab), &self->host);
+  return masks_open(&self->masks, self->tokenizer, vocab, plan_mask_words(vocab), plan_mask_room(&self->plan.header->limits, vocab),
+                    &self->host);
 }
 
 /* The seconds since *from, which becomes now. */
@@ -168,6 +169,7 @@ static double lap(double *from) {
 static status start_machine(verbatim *self, const exec_options *options, double *from) {
   verbatim_stages *stages = &self->stages;
   TRY(exec_open(&self->machine, &self->plan, options, &self->host));
+  self->masks.bits = exec_masks(self->machine);
   stages->memory = lap(from);
   TRY(exec_start_kernels(self->machine, &self->host));
   add_note(self, exec_count(self->machine).cache_note);

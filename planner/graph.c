@@ -31,7 +31,7 @@ static void add_io(graph *g) {
   g->block_table = graph_add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * l->pages_per_seq * 4, "block_table");
   g->lists = graph_add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * TOKEN_LIST_MAX * sizeof(token_bias), "token_lists");
   if (g->plan->has_masks)
-    g->masks = graph_add_fixed(g, REGION_STEP, (uint64_t)plan_mask_rows(l) * plan_mask_words(m->vocab) * 4, "token_masks");
+    g->masks = graph_add_fixed(g, REGION_STEP, (uint64_t)plan_mask_room(l, m->vocab) * plan_mask_words(m->vocab) * 4, "token_masks");
   g->sampled = graph_add_fixed(g, REGION_STATE, (uint64_t)l->max_seqs * 4, "sampled");
   g->result = graph_add_fixed(g, REGION_RESULT, results * sizeof(sample_result), "result");
   g->digest = graph_add_fixed(g, REGION_RESULT, results * 8, "digest");

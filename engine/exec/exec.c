@@ -24,12 +24,12 @@ static uint64_t lay_out(exec *self, uint8_t *block, uint32_t **rows, token_bias 
     at = align_up(at + header->io.block_table, 256);
     if (block) self->result[side] = block + at;
     at = align_up(at + self->plan->regions[REGION_RESULT].bytes, 256);
-    if (block && plan_has_masks(self->plan)) self->masks[side] = (uint32_t *)(void *)(block + at);
-    if (plan_has_masks(self->plan))
-      at = align_up(at + 4ull * plan_mask_rows(limits) * plan_mask_words(header->model.vocab), 256);
     if (block && self->options.logits) self->logits[side] = (float *)(void *)(block + at);
     if (self->options.logits) at = align_up(at + 4ull * limits->max_logit_rows * header->model.vocab, 256);
   }
+  if (block && plan_has_masks(self->plan)) self->masks = (uint32_t *)(void *)(block + at);
+  if (plan_has_masks(self->plan))
+    at = align_up(at + 4ull * plan_mask_room(limits, header->model.vocab) * plan_mask_words(header->model.vocab), 256);
   if (block) *rows = (uint32_t *)(void *)(block + at);
   at = align_up(at + block_table_row_bytes(limits->max_seqs, limits->pages_per_seq), 256);
   if (block) *lists = (token_bias *)(void *)(block + at);
@@ -56,6 +56,18 @@ static status open_ranks(exec *self, uint64_t image_bytes, arena *host) {
   return backend_ranks_open(self->rank, self->ranks, &self->gather, host, &self->backend);
 }
 
+static status make_mask_lists(exec *self, arena *host) {
+  const plan_limits *limits = &self->plan->header->limits;
+  void *there, *list;
+  for (uint32_t side = 0; side < 2 && self->masks; side++) {
+    TRY(arena_take(host, sizeof **self->masks_there * plan_mask_room(limits, self->plan->header->model.vocab), &there));
+    TRY(arena_take(host, sizeof **self->step_masks * plan_mask_rows(limits), &list));
+    self->masks_there[side] = there;
+    self->step_masks[side] = list;
+  }
+  return OK;
+}
+
 static status make_memory(exec *self, arena *host) {
   const plan_limits *limits = &self->plan->header->limits;
   uint32_t *rows = NULL;
@@ -63,6 +75,7 @@ static status make_memory(exec *self, arena *host) {
   TRY(open_ranks(self, lay_out(self, NULL, NULL, NULL), host));
   lay_out(self, self->backend->host, &rows, &lists);
   ranks_mark(self);
+  TRY(make_mask_lists(self, host));
   TRY(block_table_open(&self->table, limits->max_seqs, limits->pages_per_seq, rows, lists, host));
   self->is_timed = self->options.timed && self->backend->has_graphs;
   return self->is_timed ? self->backend->calls->make_marks(self->backend, 2 * EXEC_TIMED_STEPS, &self->first_mark) : OK;
@@ -253,11 +266,18 @@ static void upload_row(exec *self, uint32_t side, const block_change *change) {
   copy_in(self, step + io->lists + slot * block_table_list_bytes(1), block_table_list(&self->table, change->slot), list_bytes);
 }
 
+/* Those that this side lacks. Their host memory is not written again while a step that uses them is in flight: plan_mask_room. */
 static void upload_masks(exec *self, uint32_t side) {
   const plan_header *header = self->plan->header;
-  const uint64_t bytes = 4ull * self->mask_count[side] * plan_mask_words(header->model.vocab);
+  const uint32_t words = plan_mask_words(header->model.vocab);
   const uint64_t at = header->io.lists + plan_masks_after_lists(&header->limits);
-  if (bytes) copy_in(self, exec_address(self, exec_region(REGION_STEP, side), at), self->masks[side], bytes);
+  for (uint32_t i = 0; i < self->mask_count[side]; i++) {
+    const exec_mask mask = self->step_masks[side][i];
+    if (self->masks_there[side][mask.row] == mask.made) continue;
+    self->masks_there[side][mask.row] = mask.made;
+    copy_in(self, exec_address(self, exec_region(REGION_STEP, side), at + 4ull * words * mask.row),
+            self->masks + (uint64_t)words * mask.row, 4ull * words);
+  }
 }
 
 /* Uploads the part of the image that the step uses, and the rows of the block table that this side lacks. The last step of this side was
@@ -325,13 +345,15 @@ exec_input exec_fill(exec *self, uint32_t side) {
                       .prompt_tiles = (attn_tile *)(void *)(image + io->prompt_tiles),
                       .contexts = (step_context *)(void *)(image + io->contexts),
                       .next = has_mtp ? (int32_t *)(void *)(image + io->next) : NULL,
-                      .drafts = has_mtp ? (step_draft *)(void *)(image + io->drafts) : NULL, .masks = self->masks[side]};
+                      .drafts = has_mtp ? (step_draft *)(void *)(image + io->drafts) : NULL, .masks = self->step_masks[side]};
 }
 
 void exec_set_masks(exec *self, uint32_t side, uint32_t count) {
-  ASSERT(count == 0 || (self->masks[side] && count <= plan_mask_rows(&self->plan->header->limits)));
+  ASSERT(count == 0 || (self->masks && count <= plan_mask_rows(&self->plan->header->limits)));
   self->mask_count[side] = count;
 }
+
+uint32_t *exec_masks(const exec *self) { return self->masks; }
 
 uint32_t exec_cut_tiles(attn_tile *tiles, attn_tile all, uint32_t most, uint32_t edge) {
   uint32_t count = 0;

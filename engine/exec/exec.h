@@ -39,6 +39,12 @@ typedef struct exec_options {
   uint32_t unchecked_count;
 } exec_options;
 
+/* A token mask in exec_masks. sample.mask is 1 + row. made: changes whenever the row's bits do, never 0. */
+typedef struct exec_mask {
+  uint32_t row;
+  uint64_t made;
+} exec_mask;
+
 /* What the caller fills; arrays as in plan_io, bounds as in plan_limits. */
 typedef struct exec_input {
   step_in *head; /* [STEP_PARTS]: exec_set_counts */
@@ -52,8 +58,8 @@ typedef struct exec_input {
   int32_t *next;            /* [max_batch_tokens], with SPECULATION_MTP else null: id after each token row, -1: the one that the row
                              * chooses */
   step_draft *drafts;       /* [max_seqs], likewise: exec_set_drafts */
-  uint32_t *masks;          /* [plan_mask_rows][plan_mask_words] token masks: sample.mask is 1 + the number of a row's, exec_set_masks; null
-                             * in a plan without the op token_mask */
+  exec_mask *masks;         /* [plan_mask_rows] those that the step uses, as often as it does: exec_set_masks; null in a plan without the
+                             * op token_mask */
 } exec_input;
 
 typedef struct exec_results { /* of the last step of this side; valid until its next step is submitted */
@@ -136,6 +142,10 @@ void exec_set_drafts(const exec_input *in, uint32_t count);
 
 /* The number of token masks that the step has; 0 if it is not called after exec_fill. */
 void exec_set_masks(exec *self, uint32_t side, uint32_t count);
+
+/* [plan_mask_room][plan_mask_words] the masks that the caller computes; null in a plan without them. A row must not change before the last
+ * step that uses it has been waited for. */
+uint32_t *exec_masks(const exec *self);
 
 /* The pages and token lists of the slots. What changes in it goes to the device with the next steps. */
 block_table *exec_block_table(exec *self);

@@ -16,7 +16,9 @@ struct exec {
   uint32_t op_count;
   uint32_t rung_count;        /* ladder sizes in use: 0 with direct */
   uint8_t *image[2];          /* STEP up to the block table */
-  uint32_t *masks[2];         /* token masks of a side's step; null in a plan without them */
+  uint32_t *masks;            /* [plan_mask_room][plan_mask_words]; null, as the two after it, in a plan without token masks */
+  uint64_t *masks_there[2];   /* [plan_mask_room] of each row the `made` of what the side has on the device, 0: nothing */
+  exec_mask *step_masks[2];   /* [plan_mask_rows] */
   uint32_t mask_count[2];
   uint8_t *result[2];         /* RESULT images */
   float *logits[2];           /* null without the option */

@@ -33,9 +33,9 @@ static void add_mask(step_build *self, const verbatim_request *request, uint32_t
   int32_t stops[EOS_MAX + VERBATIM_STOP_IDS_MAX];
   masks *all = self->model->masks;
   ASSERT(self->masks < plan_mask_rows(&self->header->limits));
-  masks_write(all, request->constraint, state, stops, request_stop_ids(self->model->plan, request, stops),
-              self->in.masks + (uint64_t)self->masks * all->words);
-  param->mask = ++self->masks;
+  const masks_row mask = masks_find(all, request->constraint, state, stops, request_stop_ids(self->model->plan, request, stops));
+  self->in.masks[self->masks++] = (exec_mask){.row = mask.row, .made = mask.made};
+  param->mask = 1 + mask.row;
   param->adjusted = 1;
 }
 

@@ -1,8 +1,8 @@
 /* test_constrained.c - constrained output on the shipped model: every answer is what its constraint says, with the same bits alone, in a
  * batch, chunked, after prefix hits and preemptions, with drafts that are right or wrong, and over several ranks.
  *
- * Judges: PCRE2 for expressions, jansson for JSON. Controls: a mask that is one token stale, and a draft row that has the mask of the row
- * before it, are found. */
+ * Judges: PCRE2 for expressions, jansson for JSON. Controls: a mask that is one token stale, a draft row that has the mask of the row
+ * before it, and a row of the kept masks that is not uploaded when it holds another one, are found. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tests/unit/unit.h"
 #include <jansson.h>
@@ -20,7 +20,7 @@ enum { COUNT = 8 }; /* instrumented code is slow */
 #else
 enum { COUNT = 21 };
 #endif
-enum { TOKENS = 24, FEW = 7, PROMPT = 64, SHARED = 70, TOP = 3 };
+enum { TOKENS = 24, FEW = 7, PROMPT = 64, SHARED = 70, TOP = 3, FEW_MASKS = 12 };
 
 #define SIZES "max-num-seqs: 64\nmax-num-batched-tokens: 512\nmax-model-len: 256\nladder: [1, 64]\n"
 #define ON "structured-outputs: on\n"
@@ -51,21 +51,30 @@ static digest expected, expected_few; /* of all, and of the first few */
 
 /* === Planted faults ========================================================================================================= */
 
-enum fault { SOUND, STALE_MASK, STALE_DRAFT_ROWS };
+enum fault { SOUND, STALE_MASK, STALE_DRAFT_ROWS, STALE_ROWS };
 static enum fault fault;
 static uint32_t before[COUNT]; /* states that masks were asked for last, by request */
+static uint32_t room_most = UINT32_MAX; /* masks that are kept */
 
-void __real_masks_write(masks *self, const verbatim_constraint *c, uint32_t state, const int32_t *stops, uint32_t count, uint32_t *out);
-void __wrap_masks_write(masks *self, const verbatim_constraint *c, uint32_t state, const int32_t *stops, uint32_t count, uint32_t *out);
+status __real_masks_open(masks *self, const tokenizer *t, uint32_t vocab, uint32_t words, uint32_t room, arena *host);
+status __wrap_masks_open(masks *self, const tokenizer *t, uint32_t vocab, uint32_t words, uint32_t room, arena *host);
+masks_row __real_masks_find(masks *self, const verbatim_constraint *c, uint32_t state, const int32_t *stops, uint32_t count);
+masks_row __wrap_masks_find(masks *self, const verbatim_constraint *c, uint32_t state, const int32_t *stops, uint32_t count);
+
+status __wrap_masks_open(masks *self, const tokenizer *t, uint32_t vocab, uint32_t words, uint32_t room, arena *host) {
+  return __real_masks_open(self, t, vocab, words, room < room_most ? room : room_most, host);
+}
 
 /* Requests run one at a time under a fault: the state of the mask before is the request's own. */
-void __wrap_masks_write(masks *self, const verbatim_constraint *c, uint32_t state, const int32_t *stops, uint32_t count, uint32_t *out) {
+masks_row __wrap_masks_find(masks *self, const verbatim_constraint *c, uint32_t state, const int32_t *stops, uint32_t count) {
   static uint32_t calls;
   const uint32_t old = before[0];
   const bool is_chosen = fault == STALE_MASK || (fault == STALE_DRAFT_ROWS && calls++ % 2);
   const bool is_stale = is_chosen && state != AUTOMATON_START;
   before[0] = state;
-  __real_masks_write(self, c, is_stale && old ? old : state, stops, count, out);
+  masks_row found = __real_masks_find(self, c, is_stale && old ? old : state, stops, count);
+  if (fault == STALE_ROWS) found.made = 1; /* as if a row always held the same mask */
+  return found;
 }
 
 /* === Requests =============================================================================================================== */
@@ -191,6 +200,10 @@ static void bits_do_not_depend_on_the_batch(void **state) {
   assert_true(counters.reused_tokens > 0);
   config.trace = true;
   expect_same("watched steps", &config, &counters);
+  config.trace = false;
+  room_most = FEW_MASKS;
+  expect_same("few masks that are kept", &config, &counters);
+  room_most = UINT32_MAX;
 }
 
 static void bits_survive_preemption(void **state) {
@@ -255,6 +268,7 @@ static bool is_found(enum fault planted, const char *plan_path, bool guesses) {
     verbatim_config config = config_of(plan_path);
     config.max_active = 1;
     fault = planted;
+    if (planted == STALE_ROWS) room_most = FEW_MASKS;
     if (!freopen("/dev/null", "w", stderr)) _Exit(1);
     for (uint32_t i = 0; i < COUNT && guesses; i++) list[i].on_draft = guess_right;
     const digest found = e2e_run(&config, &requests, 0, FEW);
@@ -270,6 +284,7 @@ static void stale_masks_are_found(void **state) {
   assert_true((size_t)snprintf(path, sizeof path, "%s/drafts", model.folder) < sizeof path);
   assert_false(is_found(SOUND, model.plan_path, false));
   assert_true(is_found(STALE_MASK, model.plan_path, false));
+  assert_true(is_found(STALE_ROWS, model.plan_path, false));
   assert_false(is_found(SOUND, path, true));
   assert_true(is_found(STALE_DRAFT_ROWS, path, true));
 }

@@ -22,12 +22,13 @@ typedef struct golden_case {
   const char *config; /* of a random model, or null: the shipped model      */
   const char *items;
   const char *max_tokens; /* for items that have no value of their own */
-  const char *deploy;     /* of a random model */
+  const char *deploy;     /* of a random model; else an option of `plan` that is switched on, or null */
 } golden_case;
 
 static const golden_case TINY = {"tiny", NULL, "tests/tiny/items.jsonl", "96", NULL};
 static const golden_case SAMPLED = {"sampled", NULL, "tests/golden/sampled.jsonl", "32", NULL};
 static const golden_case ASKED = {"asked", NULL, "tests/golden/asked.jsonl", "32", NULL};
+static const golden_case CONSTRAINED = {"constrained", NULL, "tests/golden/constrained.jsonl", "32", "--structured-outputs"};
 static const golden_case V3 = {"v3", "tests/oracle/small-v3.json", "tests/golden/random.jsonl", "16", CHUNKS_64};
 static const golden_case V2LITE = {"v2lite", "tests/oracle/small-v2lite.json", "tests/golden/random.jsonl", "16", CHUNKS_64};
 
@@ -74,7 +75,7 @@ static void make_receipt(const golden_case *g, const char *seed, const char *met
     snprintf(model.model_dir, sizeof model.model_dir, "tests/tiny");
     snprintf(model.plan_path, sizeof model.plan_path, "%s", plan);
     must((char *[]){arg(program), arg("plan"), arg("tests/tiny"), arg("--config"), arg("tests/tiny/deploy.yaml"), arg("-o"), plan,
-                    arg("--force"), arg("--speculative-config.method"), arg(method), NULL});
+                    arg("--force"), arg("--speculative-config.method"), arg(method), g->deploy ? arg(g->deploy) : NULL, arg("on"), NULL});
   }
   must((char *[]){arg(program), arg("run"), model.plan_path, model.model_dir, arg("--jsonl"), arg(g->items), arg("--max-tokens"),
                   arg(g->max_tokens), arg("--seed"), arg(seed), arg("--device"), arg(e2e_device() == 0 ? "gpu" : "cpu"), arg("--output"),
@@ -140,6 +141,7 @@ static void tiny(void **state) {
 }
 static void sampled(void **state) { (void)state, check(&SAMPLED); }
 static void asked(void **state) { (void)state, check(&ASKED); }
+static void constrained(void **state) { (void)state, check(&CONSTRAINED); }
 static void v3(void **state) { (void)state, check(&V3); }
 static void v2lite(void **state) { (void)state, check(&V2LITE); }
 static void v32(void **state) { (void)state, check(&SPARSE[0]); }
@@ -183,7 +185,7 @@ static void control(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(tiny), cmocka_unit_test(sampled), cmocka_unit_test(asked),
-                                     cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(v32),
+                                     cmocka_unit_test(constrained), cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(v32),
                                      cmocka_unit_test(v32_fp8), cmocka_unit_test(v3_fp8), cmocka_unit_test(glm52_fp8),
                                      cmocka_unit_test(v32_heads_fp8), cmocka_unit_test(llama), cmocka_unit_test(qwen2),
                                      cmocka_unit_test(qwen3_moe), cmocka_unit_test(glm4_moe), cmocka_unit_test(olmo2),

@@ -329,7 +329,7 @@ static void forms_of_json_are_read(void **state) {
 
 /* === Masks ================================================================================================================== */
 
-enum { VOCAB = 520, WORDS = 20, STOP = 1 }; /* of tests/tiny, and ids behind its tokens */
+enum { VOCAB = 520, WORDS = 20, STOP = 1, ROOM = 300 }; /* of tests/tiny, and ids behind its tokens */
 #define BOS "<｜begin▁of▁sentence｜>" /* a special token */
 
 static bool is_allowed(const verbatim_constraint *c, const tokenizer *t, uint32_t state, int32_t id) {
@@ -342,24 +342,38 @@ static bool is_allowed(const verbatim_constraint *c, const tokenizer *t, uint32_
   return text && bytes && automaton_run(&c->automaton, state, text, bytes) != AUTOMATON_DEAD;
 }
 
+static const int32_t STOPS[] = {STOP};
+static uint32_t bits[ROOM * WORDS];
+
+static status open_masks(masks *all, tokenizer *t, arena *host) {
+  const status result = masks_open(all, t, VOCAB, WORDS, ROOM, host);
+  all->bits = bits;
+  return result;
+}
+
+static void copy_mask(masks *all, const verbatim_constraint *c, uint32_t state, uint32_t mask[WORDS]) {
+  const masks_row row = masks_find(all, c, state, STOPS, 1);
+  assert_true(row.row < all->count && row.made > 0);
+  memcpy(mask, bits + (size_t)row.row * WORDS, sizeof *mask * WORDS);
+}
+
 static void masks_are_those_of_every_token_by_itself(void **state) {
   static const struct { enum verbatim_constraint_kind kind; const char *text; } PATTERNS[] = {
       {VERBATIM_REGEX, "[a-z ]{1,40}"}, {VERBATIM_REGEX, "(the|a) [^e]*"}, {VERBATIM_REGEX, "日?.*"},
       {VERBATIM_REGEX, "\\d+(, \\d+)*"}, {VERBATIM_PARTS, "[{\"regex\":\"[a-z]{0,2}\"},{\"text\":\"" BOS "\"},{\"until\":\"th\"}]"}};
-  static const int32_t STOPS[] = {STOP};
   tokenizer *t = NULL;
   arena host = {0};
   masks all;
   uint32_t mask[WORDS], stale[WORDS], differences = 0;
   (void)state;
   assert_int_equal(tokenizer_open(&t, "tests/tiny"), OK);
-  assert_int_equal(masks_open(&all, t, VOCAB, WORDS, &host), OK);
+  assert_int_equal(open_masks(&all, t, &host), OK);
   assert_true(all.vocabulary.has_all);
   for (size_t i = 0; i < ARRAY_LEN(PATTERNS); i++) {
     verbatim_constraint *c = compile(PATTERNS[i].kind, PATTERNS[i].text);
     for (uint32_t s = AUTOMATON_START; s < c->automaton.state_count; s++) {
       for (uint32_t pass = 0; pass < 2; pass++) { /* computed, then kept */
-        masks_write(&all, c, s, STOPS, 1, mask);
+        copy_mask(&all, c, s, mask);
         for (int32_t id = 0; id < VOCAB; id++)
           if (masks_allows(mask, id) != is_allowed(c, t, s, id)) fail_msg("%s: state %u, token %d", PATTERNS[i].text, s, id);
       }
@@ -373,6 +387,25 @@ static void masks_are_those_of_every_token_by_itself(void **state) {
   tokenizer_close(t);
 }
 
+static void masks_of_other_stop_ids_are_others(void **state) {
+  static const int32_t OTHERS[] = {STOP, 300};
+  tokenizer *t = NULL;
+  arena host = {0};
+  masks all;
+  (void)state;
+  assert_int_equal(tokenizer_open(&t, "tests/tiny"), OK);
+  assert_int_equal(open_masks(&all, t, &host), OK);
+  verbatim_constraint *c = compile(VERBATIM_REGEX, "a*");
+  const uint32_t one = masks_find(&all, c, AUTOMATON_START, STOPS, 1).row, two = masks_find(&all, c, AUTOMATON_START, OTHERS, 2).row;
+  assert_int_not_equal(one, two);
+  assert_false(masks_allows(bits + one * WORDS, 300));
+  assert_true(masks_allows(bits + two * WORDS, 300));
+  assert_int_equal(masks_find(&all, c, AUTOMATON_START, STOPS, 1).row, one);
+  constraint_close(c);
+  arena_close(&host);
+  tokenizer_close(t);
+}
+
 static double microseconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -381,19 +414,17 @@ static double microseconds(void) {
 
 /* Prints what the host does for a step of 64 sequences; there is no bound that a loaded computer would keep. */
 static void masks_of_64_sequences_are_timed(void **state) {
-  static const int32_t STOPS[] = {STOP};
   tokenizer *t = NULL;
   arena host = {0};
   masks all;
-  uint32_t mask[WORDS];
   double us[2];
   (void)state;
   assert_int_equal(tokenizer_open(&t, "tests/tiny"), OK);
-  assert_int_equal(masks_open(&all, t, VOCAB, WORDS, &host), OK);
+  assert_int_equal(open_masks(&all, t, &host), OK);
   verbatim_constraint *c = compile(VERBATIM_JSON_OBJECT, "");
   for (uint32_t pass = 0; pass < 2; pass++) {
     const double from = microseconds();
-    for (uint32_t i = 0; i < 64; i++) masks_write(&all, c, AUTOMATON_START + i, STOPS, 1, mask);
+    for (uint32_t i = 0; i < 64; i++) masks_find(&all, c, AUTOMATON_START + i, STOPS, 1);
     us[pass] = microseconds() - from;
   }
   print_message("    64 masks: %.1f us computed, %.1f us kept\n", us[0], us[1]);
@@ -406,19 +437,18 @@ static void masks_of_64_sequences_are_timed(void **state) {
 
 /* When the oldest masks have made room for others, they are computed again. */
 static void masks_that_were_dropped_come_back(void **state) {
-  static const int32_t STOPS[] = {STOP};
   tokenizer *t = NULL;
   arena host = {0};
   masks all;
   uint32_t mask[WORDS];
   (void)state;
   assert_int_equal(tokenizer_open(&t, "tests/tiny"), OK);
-  assert_int_equal(masks_open(&all, t, VOCAB, WORDS, &host), OK);
-  verbatim_constraint *c = compile(VERBATIM_REGEX, "[ab]{9000}");
+  assert_int_equal(open_masks(&all, t, &host), OK);
+  verbatim_constraint *c = compile(VERBATIM_REGEX, "[ab]{900}");
   assert_true(c->automaton.state_count > all.room + 100);
   for (uint32_t pass = 0; pass < 2; pass++)
     for (uint32_t s = AUTOMATON_START; s < c->automaton.state_count; s += 2) {
-      masks_write(&all, c, s, STOPS, 1, mask);
+      copy_mask(&all, c, s, mask);
       if (s % 64 == 1)
         for (int32_t id = 0; id < VOCAB; id++) assert_true(masks_allows(mask, id) == is_allowed(c, t, s, id));
     }
@@ -435,6 +465,7 @@ int main(void) {
       cmocka_unit_test(schemas_accept_what_is_valid), cmocka_unit_test(what_a_schema_gives_is_json),
       cmocka_unit_test(integers_are_bounded_exactly), cmocka_unit_test(forms_of_json_are_read),
       cmocka_unit_test(masks_are_those_of_every_token_by_itself), cmocka_unit_test(masks_of_64_sequences_are_timed),
-      cmocka_unit_test(masks_that_were_dropped_come_back)};
+      cmocka_unit_test(masks_of_other_stop_ids_are_others),
+                                     cmocka_unit_test(masks_that_were_dropped_come_back)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
