@@ -14,6 +14,7 @@
 #define BENCH_VARIANT_BYTES 96u
 #define BENCH_NAME_BYTES 64u
 #define BENCH_PREFILLS_MAX BENCH_LIST_MAX
+#define BENCH_GRAPH_US_MAX 100000u
 
 /* Measured on an H200: pure reads of more than its L2 cache 4.6 TB/s, reads with a product 4.3; bf16 products of 8192 x 8192 x 8192 random
  * numbers 782 to 800 TFLOP/s at its power limit. (Data sheet: 4.8 TB/s, 989 TFLOP/s.) */
@@ -38,6 +39,7 @@ typedef struct bench_options {
   uint32_t acceptance_count;
   const char *op;                 /* only ops with these names, and no steps; null: all */
   bool no_ops;                    /* only steps                                         */
+  uint32_t graph_us;              /* an op's replay takes at least so long, up to BENCH_GRAPH_US_MAX; 0: shorter for short ops */
   const plan_product *unchecked;  /* [unchecked_count] as in exec_options: products with other bits, to measure the cost of ours */
   uint32_t unchecked_count;
   bench_rates rates;              /* of the floors, 0: the GPU's rates above; none on the CPU */

@@ -31,6 +31,8 @@ static const char HELP[] =
   "  --op NAME[,NAME]    only ops whose name, without its layer, is NAME or begins with that word; no\n"
   "                      steps\n"
   "  --no-ops            only whole steps and prompts\n"
+  "  --graph-us N        time an op's launches in graphs of at least N us (64 launches, or 4000 us if\n"
+  "                      that is less): to compare with times from graphs of that length\n"
   "  --tax PROFILE       whole steps twice: as planned, and with the fastest products of the profile,\n"
   "                      whatever their bits\n"
   "  --rows N[,N]        rows of the ops (1,8,16,32,64, max-num-batched-tokens): up to max-num-seqs\n"
@@ -106,6 +108,7 @@ static status read_arguments(bench_command *self, int argc, char **argv) {
   double gb_per_s = 0, tflop_per_s = 0, link_gb_per_s = 0;
   const cli_option table[] = {{"--json", cli_options_text, &self->json_path}, {"--roofline", cli_options_text, &self->roofline_path},
                               {"--op", cli_options_text, &o->op},             {"--no-ops", NULL, &o->no_ops},
+                              {"--graph-us", cli_options_u32, &o->graph_us},
                               {"--rows", take_list, &o->rows},                {"--context", take_list, &o->contexts},
                               {"--prompt", take_list, &o->prompts},           {"--acceptance", take_shares, o},
                               {"--gb-per-s", take_rate, &gb_per_s},           {"--tflop-per-s", take_rate, &tflop_per_s},
@@ -124,6 +127,9 @@ static status read_arguments(bench_command *self, int argc, char **argv) {
   TRY(result);
   if (self->tax_path && (o->op || self->roofline_path)) return FAIL(ERR_USAGE, "bench: --tax measures no ops for --op and --roofline");
   if (o->no_ops && (o->op || self->roofline_path)) return FAIL(ERR_USAGE, "bench: --no-ops leaves nothing for --op and --roofline");
+  if (o->no_ops && o->graph_us) return FAIL(ERR_USAGE, "bench: --no-ops leaves nothing for --graph-us");
+  if (o->graph_us > BENCH_GRAPH_US_MAX)
+    return FAIL(ERR_USAGE, "--graph-us: expected at most %u, found %u", BENCH_GRAPH_US_MAX, o->graph_us);
   if (o->op && o->prompts.count) return FAIL(ERR_USAGE, "bench: --op measures no prompts for --prompt");
   o->rates = (bench_rates){.bytes = gb_per_s * 1e9, .flops = tflop_per_s * 1e12, .link_bytes = link_gb_per_s * 1e9};
   return OK;

@@ -105,6 +105,8 @@ static void a_choice_is_kept(void **state) {
   expect(0, "", "j some \"assert [x['experts_used'] for x in o] == [None, 2, 2]\""); /* of one token, as many as it takes */
   expect(0, "", "j some \"assert d['decode'] == [] and all(abs(x['floor_us'] / sum(v for k, v in x['cost'].items() if 'bytes' in k) "
                 "* 1e4 - 1) < 1e-3 for x in o)\"");
+  expect(0, "", "$B --rows 1 --op embed,o_proj --graph-us 3000 --json long > table && j long \"assert len(o) == 2 and "
+                "all(x['launches'] * x['us'] >= 2000 for x in o) and all(x['launches'] < 100 for x in json.load(open('some'))['ops'])\"");
   expect(0, "", "$B --no-ops --context 10 --json steps > table && j steps \"assert o == [] and len(d['decode']) == 3\"");
   expect(0, "", "$B --no-ops --context 10 --prompt 7,300 --json prompts > table && "
                 "j prompts \"assert [(x['prompts'], x['tokens']) for x in d['prefill']] == [(1, 7), (1, 300)]\"");
@@ -137,6 +139,8 @@ static void what_it_cannot_do_is_told(void **state) {
     {2, "none of these ops runs at these row counts", "$B --op lm_head --rows 70"},
     {2, "none of these ops runs at these row counts", "$B --rows 100 --context 1"},
     {2, "--no-ops leaves nothing", "$B --no-ops --op embed"},
+    {2, "--no-ops leaves nothing for --graph-us", "$B --no-ops --graph-us 4000"},
+    {2, "--graph-us: expected at most 100000", "$B --graph-us 100001"},
     {2, "--gb-per-s: expected a number above 0", "$B --gb-per-s -1"},
     {2, "--link-gb-per-s: expected a number above 0", "$B --link-gb-per-s 0"},
     {2, "--tax: expected a GPU", "$V bench $P --device cpu --tax profile"},
