@@ -1,7 +1,8 @@
-/* flashmla_entry.cu - C entry points to FlashMLA's dense decode for tools/peers.py, which compiles this with a source folder of FlashMLA.
+/* flashmla_entry.cu - C entry points to FlashMLA's dense decode for tools/peers_flashmla.py, which compiles this with a source folder of
+ * FlashMLA.
  *
  * Follows the interface of the package (csrc/api/dense_decode.h, without PyTorch): one KV head, bf16, page 64, 576 key and 512 value
- * columns. All pointers are of the device; sizes of the scratch buffers are those of peers.py. Not part of the program. */
+ * columns. All pointers are of the device; sizes of the scratch buffers are those of peers_flashmla.py. Not part of the program. */
 #include "params.h"
 #include "sm90/decode/dense/splitkv_mla.h"
 #include "smxx/decode/combine/combine.h"

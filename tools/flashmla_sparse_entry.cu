@@ -1,8 +1,8 @@
-/* flashmla_sparse_entry.cu - C entry points to FlashMLA's sparse kernels for tools/peers_sparse.py, which compiles this with a source
+/* flashmla_sparse_entry.cu - C entry points to FlashMLA's sparse kernels for tools/peers_flashmla.py, which compiles this with a source
  * folder of FlashMLA.
  *
  * Follows the interface of the package (csrc/api/sparse_decode.h and sparse_fwd.h, without PyTorch): one KV head, 576 key and 512 value
- * columns, 64 or 128 heads. All pointers are of the device; sizes of the scratch buffers are those of peers_sparse.py. Not part of the
+ * columns, 64 or 128 heads. All pointers are of the device; sizes of the scratch buffers are those of peers_flashmla.py. Not part of the
  * program. */
 #include "params.h"
 #include "sm90/decode/sparse_fp8/splitkv_mla.h"

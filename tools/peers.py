@@ -1,442 +1,439 @@
 #!/usr/bin/env python3
-"""Times other implementations on this GPU, next to our own figures of the same run.
+"""Times attention beside other implementations, in one run: peers.py dense|sparse|grouped [--flashmla DIR] [--quick] [--json OUT.json]
 
-peers.py [--flashmla DIR] [--hf CONFIG.json] [--probe FIGURES.json] [--bench HEADS=BENCH.json]... [--json OUT.json] [--quick]
+  dense    MLA over bf16 rows: FlashMLA
+  sparse   MLA over top-k lists, as of DeepSeek-V3.2: FlashMLA's sparse kernels, decoding over fp8 rows and prompts over bf16 rows
+  grouped  grouped-query attention: torch's scaled_dot_product_attention by cuDNN and by FlashAttention, flash_attn_3, flashinfer
 
-  FlashMLA      dense decode attention, bf16, page 64, combine included: the installed package flash_mla, or DIR, a source folder of it
-                with CUTLASS in csrc/cutlass (built here once with nvcc) or with a built libflashmla.so
-  transformers  a random model of CONFIG.json (V2-Lite's for instance): decode steps in a CUDA graph, the fastest of its experts' modes,
-                and a prefill; if it is installed
-  cuBLASLt      the best of all its algorithms, from the figures of `verbatim probe --json`
-Ours are read from `verbatim bench --json`, HEADS being the heads of its plan. Anything absent is reported and skipped; nothing is
-downloaded.
+Both sides take turns, ours first, in each of --rounds rounds of a cell. A time is the median of 31 replays of a CUDA graph of at least 4
+ms, on both sides: short graphs end before a board that draws too much power slows down. The calls of a graph alternate over inputs larger
+than the L2 cache. A cell's time is the median of its rounds; its ratio is the median of the rounds' ratios, next to the least and the
+largest. Ours is `verbatim bench` of a plan with the cell's attention and little else. Combining splits is counted on both sides (our ops
+are timed one by one, and added); making the schedule, once a step, is not. A peer is first compared with fp32 attention; one that is
+absent or differs is named with the reason. Nothing is downloaded. --peer FILE.py adds peers: its open_peers(family) returns {name: peer},
+and a peer has
 
-A time is the median of 31 replays of a CUDA graph after a warm-up, per call; the inputs are random, and the calls of one graph alternate
-over KV pages and weights of more than three times the L2 cache. FlashMLA's schedule kernel, which runs once a step, is not counted.
+  check()      raises RuntimeError if its results are wrong
+  calls(cell)  functions that put one call each on the current stream, over different inputs; None where it has no such form
 """
 import argparse
-import ctypes
 import gc
+import importlib.util
+import itertools
 import json
 import math
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
-REPLAYS = 31
-COLD_BYTES = 160 << 20
-PAGE, KEY, VALUE = 64, 576, 512
-BATCHES, CONTEXTS, HEADS = (1, 4, 16, 64, 128), (1024, 4096, 8192, 32768), (16, 128)
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
+OURS = "verbatim"
+REPLAYS, GRAPH_US, LAUNCHES_LEAST = 31, 4000, 4  # engine/bench/ops.c has the same first and last
+COLD_BYTES, LAYERS_MOST = 200 << 20, 96
+PAGE = 64
+BATCHES, CONTEXTS = (1, 4, 16, 64, 128), (1024, 4096, 8192, 32768)
 
 
 def say(text):
     print(text, flush=True)
 
 
-# === Timing =================================================================================================================
-
-def graph_us(torch, calls, replays=REPLAYS):
-    """Median us of one call; calls: functions that put work on the current stream."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for call in calls[:2]:
-            call()
-    stream.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        for call in calls:
-            call()
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    times = []
-    with torch.cuda.stream(stream):
-        graph.replay()
-        for _ in range(replays):
-            first.record()
-            graph.replay()
-            last.record()
-            last.synchronize()
-            times.append(first.elapsed_time(last) * 1e3 / len(calls))
-    return statistics.median(times)
+# === Times ==================================================================================================================
 
 
-# === FlashMLA ===============================================================================================================
+class Timer:
+    """Subclasses have capture(calls), and replay(captured, times), which returns the us of each replay of all calls."""
 
-def build_flashmla(folder, out):
-    """Compiles the dense decode of FlashMLA's sources and our C entry; returns the library's path or reports the reason."""
-    source = os.path.join(folder, "csrc")
-    units = ["sm90/decode/dense/instantiations/bf16.cu", "smxx/decode/combine/combine.cu",
-             "smxx/decode/get_decoding_sched_meta/get_decoding_sched_meta.cu"]
-    paths = [os.path.join(source, unit) for unit in units] + [os.path.join(ROOT, "tools", "flashmla_entry.cu")]
-    nvcc = os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "nvcc")
-    if not all(os.path.exists(path) for path in paths + [nvcc, os.path.join(source, "cutlass", "include")]):
-        raise FileNotFoundError("%s: expected FlashMLA's csrc with csrc/cutlass, and nvcc at %s" % (folder, nvcc))
-    os.makedirs(out, exist_ok=True)
-    flags = ["-O3", "-std=c++20", "-DNDEBUG", "-D_USE_MATH_DEFINES", "-DFLASH_MLA_DISABLE_FP16", "--expt-relaxed-constexpr",
-             "--expt-extended-lambda", "--use_fast_math", "-gencode", "arch=compute_90a,code=sm_90a", "-Xcompiler", "-fPIC",
-             "-I" + source, "-I" + source + "/kerutils/include", "-I" + source + "/cutlass/include", "-I" + source + "/sm90/decode/dense"]
-    objects = [os.path.join(out, os.path.basename(path) + ".o") for path in paths]
-    started = time.time()
-    running = [subprocess.Popen([nvcc, *flags, "-c", path, "-o", made]) for path, made in zip(paths, objects)]
-    if any([process.wait() for process in running]):
-        raise RuntimeError("nvcc failed")
-    library = os.path.join(out, "libflashmla.so")
-    subprocess.run([nvcc, "-shared", *objects, "-o", library, "-lcuda"], check=True)
-    say("FlashMLA built in %.0f s" % (time.time() - started))
-    return library
+    def prepare(self, calls):
+        """A function that times the calls, repeated until a graph is long enough: (median us of a call, us of the shortest graph)."""
+        us = statistics.median(self.replay(self.capture(calls), 3)) / len(calls)
+        while True:
+            repeated = calls * math.ceil(max(LAUNCHES_LEAST, GRAPH_US / us) / len(calls))
+            captured = self.capture(repeated)
+            shortest = min(self.replay(captured, 3))
+            if shortest >= GRAPH_US:
+                break
+            us = min(shortest / len(repeated), us) * 0.95
+
+        def timed():
+            times = self.replay(captured, REPLAYS)
+            return statistics.median(times) / len(repeated), min(times)
+        return timed
 
 
-SPLITS_MAX = 160  # most splits of a request that FlashMLA's combine takes
-
-
-def fixed_parts(lengths, tokens):
-    """A FlashMLA schedule that splits each request into parts of this many tokens, whatever other requests there are: its rows
-    (DecodingSchedMeta) and the number of parts before each request. tokens: a multiple of the page size."""
-    rows, splits = [], [0]
-    for request, length in enumerate(lengths):
-        blocks, each = -(-length // PAGE), tokens // PAGE
-        starts = range(0, blocks, each)
-        rows += [[request, request, first, min(first + each, blocks), i, *[int(len(starts) > 1)] * 2, 0] for i, first in enumerate(starts)]
-        splits.append(len(rows))
-    return rows, splits
-
-
-class BuiltFlashMLA:
-    """FlashMLA through tools/flashmla_entry.cu."""
-
-    def __init__(self, torch, path):
-        self.torch, self.library = torch, ctypes.CDLL(path)
-
-    def prepare(self, q, kv, table, lengths, part_tokens=None):
-        torch = self.torch
-        b, s_q, heads, _ = q.shape
-        sms = torch.cuda.get_device_properties(0).multi_processor_count
-        fixed = fixed_parts(lengths.tolist(), part_tokens) if part_tokens else None
-        parts = len(fixed[0]) if fixed else max(sms // -(-s_q * heads // 64), 1)
-        most = max(after - before for before, after in zip(fixed[1], fixed[1][1:])) if fixed else parts
-        make = lambda *shape, dtype=torch.float32: torch.empty(shape, dtype=dtype, device="cuda")
-        schedule, splits = make(parts, 8, dtype=torch.int32), make(b + 1, dtype=torch.int32)
-        out, lse = make(b, s_q, heads, VALUE, dtype=torch.bfloat16), make(b, s_q, heads)
-        lse_parts, out_parts = make(b + parts, s_q * heads), make(b + parts, s_q * heads, VALUE)
-        pointer = lambda tensor: ctypes.c_void_p(tensor.data_ptr())
-        stream = lambda: ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        if fixed:
-            schedule.copy_(torch.tensor(fixed[0])), splits.copy_(torch.tensor(fixed[1]))
-        else:
-            self.library.flashmla_schedule(b, s_q, parts, pointer(lengths), pointer(schedule), pointer(splits), stream())
-
-        def run(pages=table):
-            self.library.flashmla_decode(b, s_q, heads, parts, most, kv.shape[0], pages.shape[1], ctypes.c_float(KEY ** -0.5), pointer(q),
-                                         pointer(kv), pointer(pages), pointer(lengths), pointer(schedule), pointer(splits), pointer(out),
-                                         pointer(lse), pointer(lse_parts), pointer(out_parts), stream())
-            return out
-        return run
-
-
-class InstalledFlashMLA:
-    """The package flash_mla."""
-
-    def __init__(self, module):
-        self.module = module
-
-    def prepare(self, q, kv, table, lengths):
-        module, caches = self.module, kv.unsqueeze(2)
-        made = module.get_mla_metadata()
-        schedule = made[0] if isinstance(made, tuple) else made
-
-        def run(pages=table):
-            return module.flash_mla_with_kvcache(q, caches, pages, lengths, VALUE, schedule, None, softmax_scale=KEY ** -0.5,
-                                                 causal=q.shape[1] > 1)[0]
-        run()
-        return run
-
-
-def find_flashmla(torch, folder):
-    if folder:
-        library = os.path.join(folder, "libflashmla.so")
-        return BuiltFlashMLA(torch, library if os.path.exists(library) else build_flashmla(folder, os.path.join(ROOT, "build", "flashmla")))
-    import flash_mla
-    return InstalledFlashMLA(flash_mla)
-
-
-def check_attention(torch, flashmla, s_q, **how):
-    """Checks that the peer computes the same function, against fp32 on a small case."""
-    b, heads, length = 3, 16, 200
-    pages = -(-length // PAGE)
-    q = torch.randn(b, s_q, heads, KEY, device="cuda", dtype=torch.bfloat16)
-    kv = torch.randn(b * pages, PAGE, KEY, device="cuda", dtype=torch.bfloat16)
-    table = torch.randperm(b * pages, device="cuda").int().view(b, pages)
-    lengths = torch.tensor([length, 70, 1 + s_q], device="cuda", dtype=torch.int32)
-    out = flashmla.prepare(q, kv, table, lengths, **how)().float()
-    worst = 0.0
-    for i in range(b):
-        n = int(lengths[i])
-        rows = kv[table[i].long()].view(-1, KEY)[:n].float()
-        scores = torch.einsum("shd,nd->shn", q[i].float(), rows) * KEY ** -0.5
-        last = n - s_q + torch.arange(s_q, device="cuda").view(-1, 1, 1)
-        scores = scores.masked_fill(torch.arange(n, device="cuda") > last, -math.inf)
-        worst = max(worst, float((torch.einsum("shn,nd->shd", scores.softmax(-1), rows[:, :VALUE]) - out[i]).abs().max()))
-    if worst > 0.02:
-        raise RuntimeError("FlashMLA: differs by %g from fp32 attention" % worst)
-
-
-def time_attention(torch, flashmla, heads, s_q, b, context, pool, **how):
-    pages = context // PAGE
-    sets = max(1, -(-COLD_BYTES // (b * context * KEY * 2)))
-    q = torch.randn(b, s_q, heads, KEY, device="cuda", dtype=torch.bfloat16)
-    lengths = torch.full((b,), context, device="cuda", dtype=torch.int32)
-    need = sets * b * pages
-    order = torch.randperm(pool.shape[0], device="cuda").int()
-    tables = [order[i * b * pages:(i + 1) * b * pages].view(b, pages) for i in range(sets)] if need <= pool.shape[0] else None
-    if tables is None:
-        return None
-    run = flashmla.prepare(q, pool, tables[0], lengths, **how)
-    calls = [lambda table=table: run(table) for table in tables]
-    return graph_us(torch, calls if len(calls) > 1 else calls * 2)
-
-
-def measure_flashmla(torch, folder, quick):
-    flashmla = find_flashmla(torch, folder)
-    for s_q in (1, 2):
-        check_attention(torch, flashmla, s_q)
-    most = max(BATCHES) * max(CONTEXTS) // PAGE
-    pool = torch.empty(most, PAGE, KEY, device="cuda", dtype=torch.bfloat16)
-    for i in range(0, most, 4096):
-        pool[i:i + 4096].normal_()
-    cells = []
-    say("FlashMLA: us (GB/s of KV rows, TFLOP/s)\n heads s_q   ctx " + "".join("%26s" % ("b=%d" % b) for b in BATCHES))
-    for heads in HEADS:
-        for s_q in (1,) if quick else (1, 2):
-            for context in CONTEXTS:
-                line = "%6d %3d %6d" % (heads, s_q, context)
-                for b in BATCHES:
-                    us = time_attention(torch, flashmla, heads, s_q, b, context, pool)
-                    cells.append({"heads": heads, "s_q": s_q, "batch": b, "context": context, "us": us})
-                    line += "%26s" % ("%.1f (%.0f, %.0f)" % (us, b * context * KEY * 2 / us / 1e3,
-                                                            b * s_q * heads * context * (KEY + VALUE) * 2 / us / 1e6))
-                say(line)
-    if isinstance(flashmla, BuiltFlashMLA):
-        cells += measure_fixed_parts(torch, flashmla, cells, pool)
-    return cells
-
-
-def measure_fixed_parts(torch, flashmla, cells, pool):
-    """FlashMLA's cost of splitting every request at fixed places, which bits that depend only on the request require."""
-    check_attention(torch, flashmla, 1, part_tokens=2 * PAGE)
-    found, heads = [], max(HEADS)
-    for cell in [cell for cell in cells if cell["heads"] == heads and cell["s_q"] == 1 and cell["us"]]:
-        for tokens in (512, 1024, 2048):
-            b, context = cell["batch"], cell["context"]
-            if context <= tokens or -(-context // tokens) > SPLITS_MAX:
-                continue
-            us = time_attention(torch, flashmla, heads, 1, b, context, pool, part_tokens=tokens)
-            found.append({"heads": heads, "s_q": 1, "batch": b, "context": context, "part_tokens": tokens, "us": us})
-            say("FlashMLA, %d heads, b %d, ctx %d, parts of %d tokens: %.1f us, %.2f of its own schedule" % (heads, b, context, tokens, us,
-                                                                                                         us / cell["us"]))
-    return found
-
-
-# === transformers ===========================================================================================================
-
-def random_model(torch, path, experts, device="cuda"):
-    import transformers
-    fields = read_json(path)
-    fields.pop("auto_map", None)
-    config = transformers.AutoConfig.for_model(**fields)
-    with torch.device(device), skip_init(torch):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa")
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            weight.fill_(1.0) if "norm" in name else weight.normal_(0, 0.02)
-    set_experts(model, experts)
-    return model.eval()
-
-
-def expert_modes(model, batch):
-    """Of a model with experts; [None] for one without."""
-    if not any(hasattr(model.config, key) for key in ("num_experts", "n_routed_experts", "num_local_experts")):
-        return [None]
-    return ["grouped_mm", "batched_mm"] if batch == 1 else ["grouped_mm"]
-
-
-def set_experts(model, mode):
-    if mode and expert_modes(model, 1) != [None]:
-        model.set_experts_implementation(mode)
-
-
-class skip_init:
-    """Leaves parameters as allocated: they are all filled afterwards."""
-
+class GraphTimer(Timer):
     def __init__(self, torch):
-        self.init, self.saved = torch.nn.init, {}
+        self.torch, self.stream = torch, torch.cuda.Stream()
 
-    def __enter__(self):
-        for name in ("normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_", "trunc_normal_", "zeros_", "ones_", "constant_"):
-            self.saved[name] = getattr(self.init, name)
-            setattr(self.init, name, lambda tensor, *rest, **named: tensor)
+    def capture(self, calls):
+        torch = self.torch
+        with torch.cuda.stream(self.stream):
+            for call in calls[:2]:
+                call()
+        self.stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream):
+            for call in calls:
+                call()
+        return graph
 
-    def __exit__(self, *unused):
-        for name, function in self.saved.items():
-            setattr(self.init, name, function)
-
-
-def decode_us(torch, model, batch, context):
-    """One step of `batch` sequences with `context` tokens each, in a graph."""
-    import transformers
-    room = context + REPLAYS + 8
-    cache = transformers.StaticCache(config=model.config, max_cache_len=room)
-    ids = torch.randint(3, model.config.vocab_size, (batch, context), device="cuda")
-    model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    token, position = ids[:, :1].clone(), torch.full((1, 1), context, device="cuda")
-    columns = torch.arange(room, device="cuda").view(1, 1, 1, room)
-
-    def step():
-        mask = (columns <= position).expand(batch, 1, 1, room)
-        logits = model(token, past_key_values=cache, use_cache=True, position_ids=position.expand(batch, 1), attention_mask=mask).logits
-        token.copy_(logits[:, -1].argmax(-1, keepdim=True))
-        position.add_(1)
-    return graph_us(torch, [step])
+    def replay(self, captured, times):
+        first, last = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        found = []
+        with self.torch.cuda.stream(self.stream):
+            captured.replay()
+            for _ in range(times):
+                first.record()
+                captured.replay()
+                last.record()
+                last.synchronize()
+                found.append(first.elapsed_time(last) * 1e3)
+        return found
 
 
-def measure_transformers(torch, path):
-    model = random_model(torch, path, "grouped_mm")
-    found = {"model": path, "decode": [], "prefill": []}
-    with torch.inference_mode():
-        for batch in (1, 16, 64):
-            for mode in expert_modes(model, batch):
-                set_experts(model, mode)
-                try:
-                    us = decode_us(torch, model, batch, 512)
-                except (RuntimeError, ValueError) as error:  # a mode that cannot be captured gives no result
-                    say("transformers: %s, batch %d: %s" % (mode, batch, str(error).splitlines()[0]))
-                    torch.cuda.synchronize()
-                    continue
-                found["decode"].append({"experts": mode, "batch": batch, "context": 512, "us": us, "tokens_per_s": batch * 1e6 / us})
-                say("transformers: decode, %s, batch %d, context 512: %.0f us, %.1f tokens/s" % (mode or "no experts", batch, us,
-                                                                                               batch * 1e6 / us))
-                gc.collect()
-                torch.cuda.empty_cache()
-        set_experts(model, "grouped_mm")
-        ids = torch.randint(3, model.config.vocab_size, (16, 512), device="cuda")
-        times = []
-        for _ in range(5):
-            torch.cuda.synchronize()
-            started = time.perf_counter()
-            model(ids, use_cache=True, logits_to_keep=1)
-            torch.cuda.synchronize()
-            times.append((time.perf_counter() - started) * 1e6)
-        us = statistics.median(times[1:])
-        found["prefill"].append({"prompts": 16, "tokens": 512, "us": us, "tokens_per_s": 16 * 512e6 / us})
-        say("transformers: prefill of 16 x 512: %.0f us, %.0f tokens/s" % (us, 16 * 512e6 / us))
-    return found
+class HostTimer(Timer):
+    """Without a GPU: the calls one after the other."""
+
+    def capture(self, calls):
+        return calls
+
+    def replay(self, captured, times):
+        found = []
+        for _ in range(times):
+            begin = time.perf_counter()
+            for call in captured:
+                call()
+            found.append((time.perf_counter() - begin) * 1e6)
+        return found
 
 
-# === Ours and theirs ========================================================================================================
+def take_turns(sides, rounds):
+    """sides: name -> a function that returns (us, us of its graph), in the order of the turns. Returns name -> [us], and name -> us of its
+    shortest graph."""
+    times, graphs = {name: [] for name in sides}, {}
+    for _ in range(rounds):
+        for name, timed in sides.items():
+            us, graph_us = timed()
+            times[name].append(us)
+            graphs[name] = min(graphs.get(name, graph_us), graph_us)
+    return times, graphs
+
+
+def spread(values):
+    return {"median": statistics.median(values), "least": min(values), "largest": max(values)}
+
+
+def summary(times):
+    """Of name -> [us of each round]: the times, and our time over each peer's in the same round."""
+    ratios = {name: spread([ours / theirs for ours, theirs in zip(times[OURS], found)]) for name, found in times.items() if name != OURS}
+    return {"us": {name: dict(spread(found), rounds=found) for name, found in times.items()}, "ratio": ratios}
+
 
 def geometric(values):
     return math.exp(sum(map(math.log, values)) / len(values)) if values else float("nan")
 
 
-def compare_attention(cells, heads, bench):
-    """Our mla_attn and mla_fold, at one query row per sequence, against FlashMLA's cells with the same number of heads."""
-    ours = {}
-    for op in bench["ops"]:
-        if op["kernel"] in ("mla_attn", "mla_fold") and op["us"] and op["context"]:
-            ours[op["rows"], op["context"]] = ours.get((op["rows"], op["context"]), 0) + op["us"]
-    ratios = []
+# === Ours ===================================================================================================================
+
+# The sizes that the attention depends on are the cell's, or those of the published models; the others are small.
+SMALL = {"torch_dtype": "bfloat16", "vocab_size": 384, "hidden_act": "silu", "attention_bias": False, "rms_norm_eps": 1e-06,
+         "intermediate_size": 256, "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": 1}
+LATENT = {**SMALL, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_size": 1024, "kv_lora_rank": 512,
+          "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "q_lora_rank": 512, "rope_theta": 10000.0,
+          "max_position_embeddings": 163840, "moe_intermediate_size": 128, "n_routed_experts": 8, "num_experts_per_tok": 2,
+          "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid",
+          "norm_topk_prob": True, "routed_scaling_factor": 2.5, "moe_layer_freq": 1}
+TOPK = 2048
+INDEXED = {**LATENT, "architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32", "index_n_heads": 64,
+           "index_head_dim": 128, "index_topk": TOPK}
+LLAMA = {**SMALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512, "mlp_bias": False,
+         "rope_theta": 500000.0, "max_position_embeddings": 131072}
+ROW_BYTES = {"bfloat16": 1152, "fp8_ds_mla": 656}  # of latent attention
+
+
+def parse_heads(text):
+    """Of "32/8x128": query heads, KV heads, columns."""
+    heads, rest = text.split("/")
+    kv_heads, columns = rest.split("x")
+    return int(heads), int(kv_heads), int(columns)
+
+
+class Family:
+    """A kind of attention: our ops that count, others that are shown. room_bytes: most rows of a cell."""
+
+    def __init__(self, name, counted, others=(), room_bytes=1 << 60):
+        self.name, self.counted, self.others, self.room_bytes = name, counted, others, room_bytes
+
+    def config(self, cell, layers):
+        if self.name == "grouped":
+            heads, kv_heads, columns = parse_heads(cell["heads"])
+            return dict(LLAMA, num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=columns, num_hidden_layers=layers)
+        return dict(INDEXED if self.name == "sparse" else LATENT, num_attention_heads=cell["heads"], num_key_value_heads=cell["heads"],
+                    num_hidden_layers=layers, first_k_dense_replace=layers)
+
+    def read_bytes(self, cell):
+        """The rows that one call reads, at least."""
+        if self.name == "grouped":
+            return 2 * cell["batch"] * parse_heads(cell["heads"])[1] * cell["context"] * parse_heads(cell["heads"])[2] * 2
+        rows = min(TOPK, cell["context"]) if self.name == "sparse" else cell["context"]
+        return cell["batch"] * rows * ROW_BYTES[cell["kv"]]
+
+    def held_bytes(self, cell):
+        """The rows of a layer's cache."""
+        return self.read_bytes(cell) // min(TOPK, cell["context"]) * cell["context"] if self.name == "sparse" else self.read_bytes(cell)
+
+    def cells(self, quick, heads):
+        batches, contexts = ((1, 64), (8192,)) if quick else (BATCHES, CONTEXTS)
+        cells = {"dense": dense_cells, "sparse": sparse_cells, "grouped": grouped_cells}[self.name](batches, contexts, quick, heads)
+        return [cell for cell in cells if self.held_bytes(cell) <= self.room_bytes]
+
+
+def make_cell(kind, heads, batch, context, kv="bfloat16", queries=1):
+    """kind: decode, of one query row of each request, or prompt: the last `queries` tokens of one context."""
+    return {"kind": kind, "heads": heads, "batch": batch, "context": context, "queries": queries, "kv": kv}
+
+
+def dense_cells(batches, contexts, quick, heads):
+    return [make_cell("decode", h, b, c) for h in heads or (16, 128) for c in contexts for b in batches]
+
+
+def sparse_cells(batches, contexts, quick, heads):
+    cells = [make_cell("decode", h, b, 32768, kv) for h in heads or (16, 64, 128) for b in batches
+             for kv in (("fp8_ds_mla", "bfloat16") if h == 128 and not quick else ("fp8_ds_mla",))]
+    return cells + [make_cell("prompt", 128, 1, c, kv, 4096) for c in ((8192,) if quick else (8192, 65536)) for kv in ROW_BYTES]
+
+
+def grouped_cells(batches, contexts, quick, heads):
+    return [cell for h in heads or ("32/8x128", "64/8x128", "32/4x128", "64/8x64") for cell in
+            [make_cell("decode", h, b, c) for c in contexts for b in batches] +
+            [make_cell("prompt", h, 1, c, queries=c) for c in ((8192,) if quick else (2048, 8192, 32768))]]
+
+
+FAMILIES = {family.name: family for family in (
+    Family("dense", ("mla_attn", "mla_fold")), Family("sparse", ("mla_attn", "mla_fold", "kv_widen"), ("index_score", "index_topk")),
+    Family("grouped", ("attn", "attn_fold"), room_bytes=20 << 30))}
+
+
+class Ours:
+    """`verbatim bench` of a plan for each cell."""
+
+    def __init__(self, program, family, folder, device, options=(), deploy=""):
+        self.program, self.family, self.folder, self.device, self.options, self.deploy = program, family, folder, device, options, deploy
+        self.version = self.call("version").split("\n")[0]
+
+    def call(self, *words):
+        done = subprocess.run([self.program, *words], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit("peers.py: %s %s: exit code %d: %s" % (self.program, words[0], done.returncode, done.stderr.strip()))
+        return done.stdout
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def plan(self, cell):
+        layers = max(2, min(LAYERS_MOST, -(-COLD_BYTES // self.family.read_bytes(cell)))) if self.device != "cpu" else 2
+        rows = max(cell["batch"], 64) if cell["kind"] == "decode" else cell["queries"]
+        with open(self.path("config.json"), "w", encoding="utf-8") as file:
+            json.dump(self.family.config(cell, layers), file)
+        with open(self.path("deploy.yaml"), "w", encoding="utf-8") as file:
+            file.write("max-num-seqs: %d\nmax-num-batched-tokens: %d\nmax-model-len: %d\nkv_pages: %d\nkv-cache-dtype: %s\n" %
+                       (cell["batch"], rows, cell["context"], cell["batch"] * -(-cell["context"] // PAGE), cell["kv"]))
+            file.write("ladder: [%d]\n%s" % (cell["batch"], self.deploy))
+        self.call("plan", self.folder, "--config", self.path("deploy.yaml"), "-o", self.path("plan"), "--force", "--quiet")
+
+    def prepare(self, cell):
+        """A function that times the cell, as Timer.prepare does; .ops has what each op took, [{kernel: {us, floor_us}}] by round."""
+        self.plan(cell)
+        known = self.call("show", self.path("plan"), "--ops")
+        names = [name for name in self.family.counted + self.family.others if ", %s " % name in known]
+        rows = cell["batch"] if cell["kind"] == "decode" else cell["queries"]
+        words = ["bench", self.path("plan"), "--op", ",".join(names), "--rows", str(rows), "--context", str(cell["context"]), "--graph-us",
+                 str(GRAPH_US), "--json", self.path("bench.json"), "--device", self.device, "--quiet", *self.options]
+        by_round = []
+
+        def timed():
+            self.call(*words)
+            with open(self.path("bench.json"), encoding="utf-8") as file:
+                ops = json.load(file)["ops"]
+            by_round.append({name: {key: sum(op[key] or 0 for op in ops if op["kernel"] == name) for key in ("us", "floor_us")}
+                             for name in names})
+            counted = [op for op in ops if op["kernel"] in self.family.counted]
+            longest = max(counted, key=lambda op: op["us"])
+            return sum(op["us"] for op in counted), longest["us_least"] * longest["launches"]
+        return timed, by_round
+
+
+# === Peers ==================================================================================================================
+
+
+def load_peers(path, family):
+    spec = importlib.util.spec_from_file_location("peer_module", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.open_peers(family)
+
+
+def open_peers(args, torch):
+    """name -> peer, of those whose results are right; name -> why it is absent."""
+    found, absent = {}, {}
+    if torch is None:
+        absent["FlashMLA" if args.family != "grouped" else "cuDNN, FlashAttention, flashinfer"] = "PyTorch with a GPU is needed"
+    elif args.family == "grouped":
+        import peers_grouped
+        found.update(peers_grouped.open_peers(torch, absent))
+    else:
+        import peers_flashmla
+        found.update(peers_flashmla.open_peers(torch, args.family, args.flashmla, args.parts, absent))
+    for path in args.peer:
+        found.update(load_peers(path, args.family))
+    for name, peer in list(found.items()):
+        reason = failure(peer.check)
+        if reason:
+            absent[name] = reason
+            del found[name]
+    return found, absent
+
+
+def failure(work):
+    """What went wrong in one line, or "". Other people's code may raise anything."""
+    try:
+        work()
+        return ""
+    except Exception as error:  # pylint: disable=broad-except
+        return "%s: %s" % (type(error).__name__, (str(error).splitlines() or [""])[0])
+
+
+# === Cells ==================================================================================================================
+
+
+def measure(cell, ours, peers, timer, rounds, absent):
+    """The cell with its times. A peer that fails in it is left out there, and named."""
+    timed, ops = ours.prepare(cell)
+    sides = {OURS: timed}
+    for name, peer in peers.items():
+        def prepare(name=name, peer=peer):
+            calls = peer.calls(cell)
+            if calls:
+                sides[name] = timer.prepare(calls)
+        reason = failure(prepare)
+        if reason:
+            absent["%s, %s" % (name, describe(cell))] = reason
+    times, graphs = take_turns(sides, rounds)
+    shown = {name: {key: statistics.median(each[name][key] for each in ops) for key in ("us", "floor_us")} for name in ops[0]}
+    return dict(cell, **summary(times), graph_us=graphs, ops=shown)
+
+
+def describe(cell):
+    return "%s, %s heads, b %d at %d, %s" % (cell["kind"], cell["heads"], cell["batch"], cell["context"], cell["kv"])
+
+
+def row(cell):
+    """A line of the table."""
+    parts = ["%-52s %s %8.1f" % (describe(cell), OURS, cell["us"][OURS]["median"])]
+    for name, ratio in cell["ratio"].items():
+        parts.append("%s %8.1f (%.3f, %.3f to %.3f)" % (name, cell["us"][name]["median"], ratio["median"], ratio["least"],
+                                                        ratio["largest"]))
+    others = ["%s %.1f" % (name, op["us"]) for name, op in cell["ops"].items() if name.startswith("index_")]
+    return " | ".join(parts) + ("; " + ", ".join(others) if others else "")
+
+
+def means(cells):
+    """kind -> peer -> geometric mean of the ratios, how many, and the worst; also against the fastest peer of each cell."""
+    found = {}
     for cell in cells:
-        us = ours.get((cell["batch"], cell["context"]))
-        if cell["heads"] != heads or cell["s_q"] != 1 or "part_tokens" in cell or not us:
-            continue
-        ratios.append({"heads": heads, "batch": cell["batch"], "context": cell["context"], "ours_us": us, "theirs_us": cell["us"],
-                       "ratio": us / cell["us"]})
-        say("attention, %d heads, b %d, ctx %d: ours %.1f, FlashMLA %.1f us: %.2f" % (heads, cell["batch"], cell["context"], us, cell["us"],
-                                                                                   us / cell["us"]))
-    if ratios:
-        mean = geometric([r["ratio"] for r in ratios])
-        say("attention, %d heads: ours / FlashMLA %.3f (geometric mean of %d)" % (heads, mean, len(ratios)))
-    return ratios
+        ratios = {name: ratio["median"] for name, ratio in cell["ratio"].items()}
+        for name, value in itertools.chain(ratios.items(), [("the fastest", max(ratios.values()))] if len(ratios) > 1 else []):
+            found.setdefault(cell["kind"], {}).setdefault(name, []).append(value)
+    return {kind: {name: {"ratio": geometric(values), "cells": len(values), "worst": max(values)} for name, values in by.items()}
+            for kind, by in found.items()}
 
 
-def compare_products(points):
-    """Our gemm kernel, and the algorithm of a plan with the profile, against the best of the library's algorithms."""
-    for name, low, high in (("up to 32 rows", 1, 32), ("more", 33, 1 << 30)):
-        some = [p for p in points if low <= p["rows"] <= high and "all_us" in p]
-        used = [p["used_us"] / p["all_us"] for p in some]
-        if some:
-            say("products, %s: our kernel / cuBLASLt's best of all %.3f, as planned %.3f (geometric means of %d)" % (
-                name, geometric([p["own_us"] / p["all_us"] for p in some]), geometric(used), len(some)))
-
-
-def compare_model(found, bench):
-    for step in bench.get("decode", []):
-        theirs = [d["us"] for d in found["decode"] if d["batch"] == step["batch"]]
-        if theirs:
-            say("decode, batch %d: ours %.0f us at context %d, transformers' best %.0f us: %.2f" % (
-                step["batch"], step["step_us"], step["context"], min(theirs), step["step_us"] / min(theirs)))
-    for prompt in bench.get("prefill", []):
-        for other in found["prefill"]:
-            if (prompt["prompts"], prompt["tokens"]) == (other["prompts"], other["tokens"]):
-                say("prefill of %d x %d: ours %.0f us, transformers %.0f us: %.2f" % (other["prompts"], other["tokens"], prompt["us"],
-                                                                                 other["us"], prompt["us"] / other["us"]))
+def report(result):
+    """The lines after the table."""
+    for kind, by in result["means"].items():
+        for name, mean in by.items():
+            yield "%s: ours / %s %.3f (geometric mean of %d), worst %.3f" % (kind, name, mean["ratio"], mean["cells"], mean["worst"])
+    for name, reason in result["absent"].items():
+        yield "absent: %s: %s" % (name, reason)
 
 
 # === Command ================================================================================================================
 
-def read_json(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("family", choices=list(FAMILIES))
+    parser.add_argument("--verbatim", metavar="PROGRAM", default="build/verbatim")
+    parser.add_argument("--flashmla", metavar="DIR", help="FlashMLA's sources with CUTLASS in csrc/cutlass, built here once with nvcc, or "
+                        "a folder with libflashmla.so (default, dense only: the package flash_mla)")
+    parser.add_argument("--parts", metavar="TOKENS", type=int, nargs="+", default=[],
+                        help="dense: also FlashMLA with every request split at multiples of this, as bits of the request alone require")
+    parser.add_argument("--peer", metavar="FILE.py", action="append", default=[])
+    parser.add_argument("--heads", nargs="+", metavar="H", help="other heads: numbers, or H/KVxD for grouped")
+    parser.add_argument("--chunk", type=int, metavar="TOKENS", help="chunk-tokens of our plans (default: the planner's)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--gb-per-s", type=float, metavar="X", help="memory bandwidth, for our floors (default: as in bench)")
+    parser.add_argument("--device", default="gpu", help="of ours, and cpu: peers on the host")
+    parser.add_argument("--quick", action="store_true", help="a few cells")
+    parser.add_argument("--only", metavar="KIND,BATCH,CONTEXT", help="one size: of each heads and cache")
+    parser.add_argument("--json", metavar="OUT.json")
+    args = parser.parse_args()
+    if args.heads and args.family != "grouped":
+        args.heads = [int(heads) for heads in args.heads]
+    return args
 
 
-def attempt(name, measure):
-    """The peer's figures, or null with the reason on stdout."""
+def choose_cells(args):
+    cells = FAMILIES[args.family].cells(args.quick, args.heads)
+    if not args.only:
+        return cells
+    kind, batch, context = args.only.split(",")
+    queries = {"queries": int(context) if args.family == "grouped" else min(4096, int(context))} if kind == "prompt" else {}
+    pairs = dict.fromkeys((cell["heads"], cell["kv"]) for cell in cells if cell["kind"] == kind)
+    return [make_cell(kind, heads, int(batch), int(context), kv, **queries) for heads, kv in pairs]
+
+
+def find_torch(device):
+    if device == "cpu":
+        return None
     try:
-        return measure()
-    except (ImportError, OSError, RuntimeError, AttributeError, ValueError, TypeError, subprocess.SubprocessError) as error:
-        say("%s: absent or failed: %s: %s" % (name, type(error).__name__, str(error).splitlines()[0] if str(error) else ""))
+        import torch
+        return torch if torch.cuda.is_available() else None
+    except ImportError:
         return None
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--flashmla", metavar="DIR")
-    parser.add_argument("--hf", metavar="CONFIG.json")
-    parser.add_argument("--probe", metavar="FIGURES.json")
-    parser.add_argument("--bench", metavar="HEADS=BENCH.json", action="append", default=[])
-    parser.add_argument("--json", metavar="OUT.json")
-    parser.add_argument("--quick", action="store_true", help="FlashMLA with one query token only")
-    args = parser.parse_args()
-    result = {"flashmla": None, "transformers": None, "products": None, "attention": []}
-    benches = [(int(item.split("=")[0]), read_json(item.split("=", 1)[1])) for item in args.bench]
-    try:
-        import torch
-    except ImportError:
-        torch = None
-    if torch is None or not torch.cuda.is_available():
-        say("FlashMLA, transformers: absent: PyTorch with a GPU is needed")
-    else:
-        result["device"] = torch.cuda.get_device_name(0)
-        result["torch"] = torch.__version__
-        result["flashmla"] = attempt("FlashMLA", lambda: measure_flashmla(torch, args.flashmla, args.quick))
-        gc.collect()
-        torch.cuda.empty_cache()
-        if args.hf:
-            result["transformers"] = attempt("transformers", lambda: measure_transformers(torch, args.hf))
-    if args.probe:
-        result["products"] = read_json(args.probe)["points"]
-        compare_products(result["products"])
-    else:
-        say("cuBLASLt: absent: --probe FIGURES.json")
-    for heads, bench in benches:
-        if result["flashmla"]:
-            result["attention"] += compare_attention(result["flashmla"], heads, bench)
-        if result["transformers"]:
-            compare_model(result["transformers"], bench)
+    args = parse_arguments()
+    torch = find_torch(args.device)
+    timer = GraphTimer(torch) if torch else HostTimer()
+    options = ["--gb-per-s", str(args.gb_per_s)] if args.gb_per_s else []
+    deploy = "chunk-tokens: %d\n" % args.chunk if args.chunk else ""
+    with tempfile.TemporaryDirectory() as folder:
+        ours = Ours(args.verbatim, FAMILIES[args.family], folder, args.device, options, deploy)
+        peers, absent = open_peers(args, torch)
+        result = {"family": args.family, "verbatim": ours.version, "device": torch.cuda.get_device_name(0) if torch else args.device,
+                  "torch": torch.__version__ if torch else None, "rounds": args.rounds, "replays": REPLAYS, "graph_us_least": GRAPH_US,
+                  "peers": list(peers), "absent": absent, "cells": []}
+        say("%s on %s: %s beside %s; us, and ours / theirs: the median, least and largest of %d rounds" % (
+            args.family, result["device"], ours.version, ", ".join(peers) or "nothing", args.rounds))
+        for cell in choose_cells(args):
+            result["cells"].append(measure(cell, ours, peers, timer, args.rounds, absent))
+            say(row(result["cells"][-1]))
+            gc.collect()
+            if torch:
+                torch.cuda.empty_cache()
+    result["means"] = means(result["cells"])
+    for line in report(result):
+        say(line)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)
+            file.write("\n")
+    return 0
 
 
 if __name__ == "__main__":
