@@ -1,7 +1,8 @@
 /* cuts.h - the same requests under every way of splitting the work: one receipt.
  *
- * The ways: batches, slots, chunk sizes, pages, poison, direct launches or graph sizes, other limits of the plan, threads. Shared by the
- * tests of invariance; test_control.c shows that a planted fault breaks exactly this comparison. */
+ * The ways: batches, slots, chunk sizes, pages, poison, direct launches or graph sizes, other limits of the plan, threads. A run takes
+ * several at once, since none may change a bit, and a failure names them. Shared by the tests of invariance; test_control.c shows that a
+ * planted fault breaks exactly this comparison. */
 #ifndef VERBATIM_CUTS_H
 #define VERBATIM_CUTS_H
 #include "e2e.h"
