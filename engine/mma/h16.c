@@ -54,15 +54,15 @@ static f32 to_f32(i64 sum, i32 unit) {
 f32 h16_step_reference(const bf16 a[H16_STEP], const bf16 b[H16_STEP], f32 c) {
   number term[H16_STEP], start = split(num_bits(c), 23);
   i32 largest = start.significand != 0 && start.exponent > -133 ? start.exponent : -133;
-  u32 nan = start.nan, infinite[2] = {0, 0};
+  u32 infinite[2] = {0, 0};
   if (!start.finite) infinite[start.negative] = 1;
   for (u32 i = 0; i < H16_STEP; i++) {
     term[i] = product(a[i], b[i]);
-    nan |= term[i].nan;
+    if (term[i].nan) return num_float(0x7fffffffu);
     if (!term[i].finite) infinite[term[i].negative] = 1;
     if (term[i].significand != 0 && term[i].exponent > largest) largest = term[i].exponent;
   }
-  if (nan || (infinite[0] && infinite[1])) return num_float(0x7fffffffu);
+  if (start.nan || (infinite[0] && infinite[1])) return num_float(0x7fffffffu);
   if (infinite[0] || infinite[1]) return num_float(infinite[1] ? 0xff800000u : 0x7f800000u);
   i64 sum = truncated(start, 23, largest);
   for (u32 i = 0; i < H16_STEP; i++) sum += truncated(term[i], 14, largest);
@@ -73,6 +73,7 @@ f32 h16_step_reference(const bf16 a[H16_STEP], const bf16 b[H16_STEP], f32 c) {
 
 f32 h16_exact(const h16_block *block, u32 columns, u32 i, u32 j, u32 k, f32 c) {
   bf16 a[H16_STEP], b[H16_STEP];
+  if (c != c) return num_float(0x7fffffffu); /* for the rest of a chain that has become NaN: poison is many of those */
   for (u32 step = 0; step < H16_STEP; step++) {
     bool pair = k + step < block->k_valid[i];
     a[step] = pair ? block->x[i][k + step] : 0;
