@@ -1,5 +1,5 @@
-/* test_golden.c - the bits that a GPU recorded, computed again: receipts of tests/golden, through the program, without drafts and with
- * prompt lookup.
+/* test_golden.c - the bits that a GPU recorded, computed again: receipts of tests/golden, through the program; one of every kind of
+ * attention and every kind of request also with prompt lookup.
  *
  * `--record FOLDER` writes the receipts instead (see tests/golden/README.md), `--device gpu` uses the GPU. The control changes one sampling
  * parameter and expects another receipt. */
@@ -23,31 +23,32 @@ typedef struct golden_case {
   const char *items;
   const char *max_tokens; /* for items that have no value of their own */
   const char *deploy;     /* of a random model; else an option of `plan` that is switched on, or null */
+  bool with_drafts;       /* and once more with prompt lookup */
 } golden_case;
 
-static const golden_case TINY = {"tiny", NULL, "tests/tiny/items.jsonl", "96", NULL};
-static const golden_case SAMPLED = {"sampled", NULL, "tests/golden/sampled.jsonl", "32", NULL};
-static const golden_case ASKED = {"asked", NULL, "tests/golden/asked.jsonl", "32", NULL};
-static const golden_case CONSTRAINED = {"constrained", NULL, "tests/golden/constrained.jsonl", "32", "--structured-outputs"};
-static const golden_case V3 = {"v3", "tests/oracle/small-v3.json", "tests/golden/random.jsonl", "16", CHUNKS_64};
-static const golden_case V2LITE = {"v2lite", "tests/oracle/small-v2lite.json", "tests/golden/random.jsonl", "16", CHUNKS_64};
+static const golden_case TINY = {"tiny", NULL, "tests/tiny/items.jsonl", "96", NULL, false};
+static const golden_case SAMPLED = {"sampled", NULL, "tests/golden/sampled.jsonl", "32", NULL, true};
+static const golden_case ASKED = {"asked", NULL, "tests/golden/asked.jsonl", "32", NULL, true};
+static const golden_case CONSTRAINED = {"constrained", NULL, "tests/golden/constrained.jsonl", "32", "--structured-outputs", true};
+static const golden_case V3 = {"v3", "tests/oracle/small-v3.json", "tests/golden/random.jsonl", "16", CHUNKS_64, true};
+static const golden_case V2LITE = {"v2lite", "tests/oracle/small-v2lite.json", "tests/golden/random.jsonl", "16", CHUNKS_64, false};
 
 static const golden_case SPARSE[] = {
-  {"v32", "tests/oracle/small-v32.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64},
-  {"v32-fp8", "tests/oracle/small-v32-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64},
-  {"v3-fp8", "tests/oracle/small-v3-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64},
-  {"glm52-fp8", "tests/oracle/small-glm52-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64},
-  {"v32-heads-fp8", "tests/oracle/small-v32-heads-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_128}, /* a list is one chunk */
+  {"v32", "tests/oracle/small-v32.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64, false},
+  {"v32-fp8", "tests/oracle/small-v32-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64, true},
+  {"v3-fp8", "tests/oracle/small-v3-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64, false},
+  {"glm52-fp8", "tests/oracle/small-glm52-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64, false},
+  {"v32-heads-fp8", "tests/oracle/small-v32-heads-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_128, false}, /* one chunk */
 };
 
 static const golden_case GROUPED[] = {
-  {"llama", "tests/oracle/small-llama.json", "tests/golden/random.jsonl", "16", GROUPED_64},
-  {"qwen2", "tests/oracle/small-qwen2.json", "tests/golden/random.jsonl", "16", GROUPED_64},
-  {"qwen3-moe", "tests/oracle/small-qwen3-moe.json", "tests/golden/random.jsonl", "16", GROUPED_64},
-  {"glm4-moe", "tests/oracle/small-glm4-moe.json", "tests/golden/random.jsonl", "16", GROUPED_64},
-  {"olmo2", "tests/oracle/small-olmo2.json", "tests/golden/random.jsonl", "16", GROUPED_64},
-  {"qwen3-fp8", "tests/oracle/small-qwen3-fp8.json", "tests/golden/random.jsonl", "16", GROUPED_64},
-  {"phi3", "tests/oracle/small-phi3.json", "tests/golden/random.jsonl", "16", GROUPED_64},
+  {"llama", "tests/oracle/small-llama.json", "tests/golden/random.jsonl", "16", GROUPED_64, true},
+  {"qwen2", "tests/oracle/small-qwen2.json", "tests/golden/random.jsonl", "16", GROUPED_64, false},
+  {"qwen3-moe", "tests/oracle/small-qwen3-moe.json", "tests/golden/random.jsonl", "16", GROUPED_64, false},
+  {"glm4-moe", "tests/oracle/small-glm4-moe.json", "tests/golden/random.jsonl", "16", GROUPED_64, false},
+  {"olmo2", "tests/oracle/small-olmo2.json", "tests/golden/random.jsonl", "16", GROUPED_64, false},
+  {"qwen3-fp8", "tests/oracle/small-qwen3-fp8.json", "tests/golden/random.jsonl", "16", GROUPED_64, false},
+  {"phi3", "tests/oracle/small-phi3.json", "tests/golden/random.jsonl", "16", GROUPED_64, false},
 };
 
 static const char *record_folder; /* null: compare */
@@ -120,7 +121,7 @@ static void check(const golden_case *g) {
   }
   snprintf(path, sizeof path, "/tmp/verbatim-golden-%ld-%s", (long)getpid(), g->name);
   e2e_without_machine(expected);
-  for (uint32_t i = 0; i < 2; i++) {
+  for (uint32_t i = 0; i < 1u + g->with_drafts; i++) {
     make_receipt(g, "0", i ? "ngram" : "off", path);
     char *found = read_text(path);
     assert_non_null(found);
@@ -169,7 +170,7 @@ static void control(void **state) {
   assert_non_null(file);
   assert_true(fputs(line, file) >= 0);
   fclose(file);
-  const golden_case g = {"control", NULL, items, "8", NULL};
+  const golden_case g = {"control", NULL, items, "8", NULL, false};
   char *texts[3];
   for (int i = 0; i < 3; i++) {
     make_receipt(&g, i < 2 ? "5" : "6", "off", path);
