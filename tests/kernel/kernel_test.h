@@ -74,4 +74,8 @@ f32 kernel_test_norm(const f32 *v, u32 n, f32 eps);
 const char *kernel_test_steps_file(const kernel_test *test);
 bool kernel_test_on_gpu(const kernel_test *test);
 
+/* How many results a case shall compare with NUMERICS.md: `count` of the CPU's; none where the emulator or a GPU runs the case again, whose
+ * bytes kernel_test_run has compared with the CPU's. */
+u32 kernel_test_checks(const kernel_test *test, u32 count);
+
 #endif

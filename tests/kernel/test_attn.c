@@ -251,7 +251,7 @@ static void grouped_case_of(kernel_test *test, const grouped_shape *s) {
   variants_of(s, g.tokens, v);
   if (s->format == KV_BF16) kernel_test_run(test, &g.a, v, 4);
   else kernel_test_run(test, &g.a, v + 2, 2); /* codes have the form for decoding alone */
-  for (u32 i = 0; i < 12; i++) {
+  for (u32 i = 0; i < kernel_test_checks(test, 12); i++) {
     const u32 token = i == 0 ? 0 : i == 1 ? g.tokens - 1 : cases_below(&c, g.tokens);
     const query q = query_of(&g, token, i == 0 ? s->heads - 1 : cases_below(&c, s->heads));
     (g.parts[token].units ? check_units : check_whole)(&g, &q);

@@ -45,7 +45,7 @@ static void fp8_case(kernel_test *test, const fp8_shape *s) {
 
   u32 small = fp8_cases_small(variants, s->rows, 0);
   kernel_test_run(test, &args, variants, small + fp8_cases_large(variants + small, s->rows, 0));
-  for (u32 check = 0; check < 300; check++) check_result(s, &c, &args);
+  for (u32 check = 0; check < kernel_test_checks(test, 300); check++) check_result(s, &c, &args);
 }
 
 static void fp8_gemm_cases(kernel_test *test) {

@@ -54,7 +54,7 @@ static void moe_case(kernel_test *test, const moe_shape *s) {
   kernel_variant variants[16];
   u32 small = fp8_cases_small(variants, s->tokens, s->experts);
   kernel_test_run(test, &args, variants, small + (s->gathered ? 0 : fp8_cases_large(variants + small, s->tokens, s->experts)));
-  for (u32 check = 0; check < 300; check++) check_result(s, &c, &args);
+  for (u32 check = 0; check < kernel_test_checks(test, 300); check++) check_result(s, &c, &args);
 }
 
 static void moe_cases(kernel_test *test) {

@@ -74,7 +74,7 @@ static void gemm_case(kernel_test *test, const gemm_shape *s) {
   args.order = s->n / 8 % (ORDER_BESIDE + 1);
   kernel_variant variants[16];
   kernel_test_run(test, &args, variants, make_variants(variants, s->rows));
-  for (u32 check = 0; check < 300; check++) {
+  for (u32 check = 0; check < kernel_test_checks(test, 300); check++) {
     u32 b = cases_below(&c, s->batches), i = cases_below(&c, s->rows), j = cases_below(&c, columns_of(s));
     size_t at = ((size_t)b * padded + i) * ldy + j;
     const bf16 *row = x + ((size_t)b * padded + i) * ldx;

@@ -288,7 +288,7 @@ static void attn_case(kernel_test *test, const attn_shape *s, u32 loud) {
   if (s->piece) declare_units(test, s, &b);
   const u32 pieces = s->piece ? b.counts->pieces : s->tiles;
   kernel_test_run(test, &args, variants, attn_variants(s, b.tokens, pieces, GRID_MAX, variants));
-  for (u32 i = 0; i < 12; i++) {
+  for (u32 i = 0; i < kernel_test_checks(test, 12); i++) {
     u32 token = i == 0 ? 0 : i == 1 ? b.tokens - 1 : cases_below(&c, b.tokens), head = i == 0 ? s->heads - 1 : cases_below(&c, s->heads);
     gathered g = context_of(s, &b, token);
     (s->piece && b.parts[token].units ? check_units : check_whole)(s, &b, &g.context, token, head, args.scale_log2);

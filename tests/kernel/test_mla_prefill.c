@@ -186,7 +186,7 @@ static void prefill_case_of(kernel_test *test, const prefill_shape *s) {
   v[1] = v[0];
   v[1].grid[0] = 3;
   kernel_test_run(test, &p.a, v, 2);
-  for (u32 i = 0; i < 10; i++) {
+  for (u32 i = 0; i < kernel_test_checks(test, 10); i++) {
     u32 token = i == 0 ? 0 : i == 1 ? tokens - 1 : cases_below(&c, tokens);
     query q = query_of(&p, token, i == 0 ? s->heads - 1 : cases_below(&c, s->heads));
     check_query(&p, &q);

@@ -67,7 +67,7 @@ static void moe_case(kernel_test *test, const moe_shape *s) {
   args.y_kind = s->is_silu ? Y_SILU : Y_F32;
   kernel_variant variants[16];
   kernel_test_run(test, &args, variants, make_variants(variants, s));
-  for (u32 check = 0; check < 300; check++) {
+  for (u32 check = 0; check < kernel_test_checks(test, 300); check++) {
     u32 row = cases_below(&c, pairs), j = cases_below(&c, columns), expert = 0;
     while (row >= first[expert + 1]) expert++;
     const bf16 *a = x + (size_t)(s->gathered ? row_token[row] : row) * ldx;

@@ -217,6 +217,10 @@ static void a_broken_kernel_is_found(const emulator_kernel *kernel) {
   fail();
 }
 
+/* Attention of one token by 16 or 32 CTAs takes the emulator seconds a probe. With 8 all formats of the cache are asked, with more bf16
+ * rows; tests/kernel runs every form. */
+static bool is_repeated(const emulator_kernel *kernel) { return spec_of(kernel, "SPREAD=") > 8 && spec_of(kernel, "KV_FORMAT=") > 0; }
+
 static void the_kernels_give_the_answers(void **state) {
   (void)state;
   uint32_t sound = 0, broken = 0;
@@ -229,7 +233,7 @@ static void the_kernels_give_the_answers(void **state) {
       broken++;
       continue;
     }
-    a_sound_kernel_gives_every_answer(k);
+    if (!is_repeated(k)) a_sound_kernel_gives_every_answer(k);
     seen[kernels_find(k->stem)] = true;
     sound++;
   }
