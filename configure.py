@@ -24,6 +24,7 @@ import tomllib
 # The program's folders of engine/; all others, and planner/, are libverbatim.a. main.c is the program's, too.
 PROGRAM_FOLDERS = ["common", "eval/run", "serve", "cli"]
 MAIN = "engine/main.c"
+UNFUZZED_FOLDERS = ["bench", "cli", "eval/run"]  # of engine/: no fuzz target needs them
 TEST_KINDS = ["unit", "kernel", "e2e"]
 SCHEDULE_FUZZ = "tests/schedule/schedule_fuzz.c"
 EXAMPLE = "tests/examples/embed.c"  # how a program embeds the library: built from the public header and the shared library alone
@@ -186,6 +187,11 @@ def is_op(source):
     return source.startswith(("engine/cpu/", "engine/mma/"))
 
 
+def is_fuzzed(source):
+    """Compiled for the fuzz targets, none of which computes, measures or is the command line: clang takes long to instrument a file."""
+    return not is_op(source) and not source.startswith(tuple("engine/%s/" % folder for folder in UNFUZZED_FOLDERS))
+
+
 class Variant:
     """One way of compiling everything: objects under <root>/obj, a compiler and extra flags. ops: another variant, whose objects of the
     CPU's ops are used where whole models run."""
@@ -204,11 +210,12 @@ class Variant:
             self.objects[source] = ninja.build(output, self.cc_rule, source, **({"isa": flags} if flags else {}))
         return self.objects[source]
 
-    def library(self, ninja, has_ops=True):
-        """libverbatim.a, and libverbatim_program.a: the program but for main(). Without the CPU's ops, binaries take those of self.ops."""
+    def library(self, ninja, takes=lambda source: True):
+        """libverbatim.a, and libverbatim_program.a: the program but for main(); of these, the sources that it takes. Without the CPU's ops,
+        binaries take those of self.ops."""
         generated = [self.builddir + "/gen/kernel_sources.c", self.builddir + "/gen/profile_shipped.c"]
-        library = [self.object(ninja, source) for source in library_sources(self.processor) + generated if has_ops or not is_op(source)]
-        program = [self.object(ninja, source) for source in program_sources() if source != MAIN]
+        library = [self.object(ninja, source) for source in library_sources(self.processor) + generated if takes(source)]
+        program = [self.object(ninja, source) for source in program_sources() if source != MAIN and takes(source)]
         return [ninja.build(self.root + "/libverbatim_program.a", "ar", program), ninja.build(self.root + "/libverbatim.a", "ar", library)]
 
     def binary(self, ninja, output, sources, libs="", objects=(), runs_models=True):
@@ -292,8 +299,8 @@ def write_rules(ninja, args):
     depends = {"depfile": "$out.d", "deps": "gcc"}
     cc, cxx = "-MMD -MF $out.d $cflags $isa", "g++ -MMD -MF $out.d $cxxflags -I$builddir/gen "
     ninja.rule("cc", "$cc %s -c $in -o $out" % cc, **depends)
-    ninja.rule("cc_san", "$cc -MMD -MF $out.d $cflags $sanitize -O1 $isa -c $in -o $out", **depends)
-    ninja.rule("cc_fuzz", "clang %s $sanitize -fsanitize=fuzzer-no-link -O1 -c $in -o $out" % cc, **depends)
+    ninja.rule("cc_san", "$cc -MMD -MF $out.d $cflags $sanitize -O1 -g1 $isa -c $in -o $out", **depends)
+    ninja.rule("cc_fuzz", "clang %s $sanitize -fsanitize=fuzzer-no-link -O1 -gline-tables-only -c $in -o $out" % cc, **depends)
     ninja.rule("ar", "rm -f $out && ar qcsD $out $in")
     ninja.rule("link", "$cc -pie %s -o $out $in $libs $extra_libs" % HARDENED_LINK)
     ninja.rule("link_san", "$cc $sanitize -o $out $in $libs $extra_libs")
@@ -339,11 +346,11 @@ def write_tests(ninja, args, plain):
                san.binary(ninja, "verbatim", [MAIN]), *san.tests(ninja, TEST_KINDS)]
     ninja.comment("Fuzzers (clang only, never built by default)")
     fuzz = Variant(args, build + "/fuzz", "cc_fuzz", "link_fuzz", plain)
-    fuzz.library(ninja, has_ops=False)  # clang takes a minute to instrument them, and no fuzzer computes
+    fuzz.library(ninja, is_fuzzed)
     fuzzers = [fuzz.binary(ninja, os.path.basename(source)[:-2], linked_sources(source)) for source in fuzz_sources()]
     ninja.comment("Names to build by")
     ninja.build("tests", "phony", tests)
-    ninja.build("unfuzzed", "phony", [path for source, path in plain.objects.items() if source.startswith("tests/") or is_op(source)])
+    ninja.build("unfuzzed", "phony", [path for source, path in plain.objects.items() if source not in fuzz.objects])
     ninja.build("san", "phony", san_all)
     ninja.build("fuzz", "phony", fuzzers)
 
