@@ -91,16 +91,14 @@ static void check_all(const char *config_path) {
   for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
     snprintf(deploy, sizeof deploy, LIMITS FAST "expand_tokens: %s\n", sizes[i]);
     e2e_make_plan(&model, "pieces", deploy, plan);
-    EXPECT(sizes[i], c.plan_path = plan);
+    if (i % 3 == 1) EXPECT(sizes[i], c.plan_path = plan);
     EXPECT("poison, cuts of 100 tokens", c.plan_path = plan, c.poison = true, c.chunk_tokens = 100, c.shuffle_pages = 5);
   }
   e2e_make_plan(&model, "tight", TIGHT FAST "expand_tokens: 128\n", tight);
-  EXPECT("few pages, preemptions", c.plan_path = tight);
-  EXPECT("few pages, poison", c.plan_path = tight, c.poison = true, c.shuffle_pages = 3);
+  EXPECT("few pages, preemptions, poison", c.plan_path = tight, c.poison = true, c.shuffle_pages = 3);
   EXPECT("cuts of 1 token", c.chunk_tokens = 1);
-  EXPECT("cuts of 65 tokens, no cache", c.chunk_tokens = 65, c.no_prefix_cache = true);
-  EXPECT("direct", c.direct = true, c.poison = true);
-  EXPECT("CPU", c.device = VERBATIM_DEVICE_CPU, c.threads = 3);
+  EXPECT("cuts of 65 tokens, no cache, direct", c.chunk_tokens = 65, c.no_prefix_cache = c.direct = c.poison = true, c.threads = 3);
+  if (e2e_device() != VERBATIM_DEVICE_CPU) EXPECT("CPU", c.device = VERBATIM_DEVICE_CPU);
   if (e2e_device() == VERBATIM_DEVICE_CPU) assert_true(tiles_seen > 0 && pieces_most >= 6 && contexts_most >= 2);
   e2e_remove(&model);
 }
@@ -119,9 +117,9 @@ static void planted_faults_are_found(void **state) {
   for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
     planted = faults[i];
     if (e2e_is_same(&c, &requests, sound)) fail_msg("fault %d was not found", (int)planted);
-    planted = SOUND;
-    assert_true(e2e_is_same(&c, &requests, sound));
   }
+  planted = SOUND;
+  assert_true(e2e_is_same(&c, &requests, sound));
   e2e_remove(&model);
 }
 

@@ -36,7 +36,7 @@ typedef struct structure {
 
 #define HEADS(n) "\"num_attention_heads\": " #n ", \"num_key_value_heads\": " #n
 static const structure V3 = {"small-v3.json",
-  "{" HEADS(48) ", \"hidden_size\": 384, \"intermediate_size\": 768, \"moe_intermediate_size\": 192}", G, 64, 48, {2, 3, 4, 8, 16, 0}};
+  "{" HEADS(48) ", \"hidden_size\": 384, \"intermediate_size\": 768, \"moe_intermediate_size\": 192}", G, 64, 48, {3, 8, 16, 0}};
 static const structure V3_TRACED = {"small-v3.json", "{" HEADS(6) ", \"hidden_size\": 192}", G, 64, 48, {2, 3, 6, 0}};
 static const structure V3_MANY = {"small-v3.json", "{" HEADS(6) ", \"hidden_size\": 192}", G, 64, 160, {2, 3, 0}};
 static const structure DENSE_MANY = {"small-youtu.json", "{" HEADS(4) "}", G, 64, 160, {4, 0}};
@@ -48,7 +48,7 @@ static const structure GLM = {"small-glm4-moe-lite.json", "{}", G, 64, 48, {2, 0
 static const structure MISTRAL = {"small-mistral4.json", "{}", G, 64, 48, {2, 0}};
 static const structure LISTS = {"small-v32.json", "{}", G, 64, 48, {2, 4, 0}};
 static const structure LISTS_FP8 = {"small-v32-fp8.json", "{\"hidden_size\": 512, \"moe_intermediate_size\": 512}", G, 64, 48, {2, 4, 0}};
-static const structure ONE_CHUNK = {"small-v32-heads-fp8.json", "{}", G, 128, 48, {2, 3, 8, 0}};
+static const structure ONE_CHUNK = {"small-v32-heads-fp8.json", "{}", G, 128, 48, {3, 8, 0}};
 static const structure SHARED_LISTS = {"small-glm52-fp8.json", "{\"moe_intermediate_size\": 512}", G, 64, 48, {2, 0}};
 static const structure FP8 = {"small-v3-fp8.json",
   "{" HEADS(4) ", \"hidden_size\": 512, \"intermediate_size\": 1024, \"moe_intermediate_size\": 512}", G, 64, 48, {2, 4, 0}};
@@ -157,8 +157,7 @@ CASE(experts_traced, V3_TRACED, true)
 CASE(experts_many_rows, V3_MANY, true) /* more than norms exchange */
 CASE(dense_many_rows, DENSE_MANY, true)
 CASE(no_query_rank, V2LITE, false)
-CASE(fast_prefill, FAST, false)
-CASE(fast_prefill_traced, FAST, true)
+CASE(fast_prefill, FAST, true)
 CASE(dense, DENSE, true)
 CASE(tied_head, TIED, true)
 CASE(glm, GLM, true)
@@ -346,7 +345,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(experts), cmocka_unit_test(experts_traced), cmocka_unit_test(experts_many_rows),
     cmocka_unit_test(dense_many_rows), cmocka_unit_test(no_query_rank), cmocka_unit_test(fast_prefill),
-    cmocka_unit_test(fast_prefill_traced), cmocka_unit_test(dense), cmocka_unit_test(tied_head), cmocka_unit_test(glm),
+    cmocka_unit_test(dense), cmocka_unit_test(tied_head), cmocka_unit_test(glm),
     cmocka_unit_test(mistral), cmocka_unit_test(lists), cmocka_unit_test(lists_fp8), cmocka_unit_test(lists_of_one_chunk),
     cmocka_unit_test(shared_lists), cmocka_unit_test(fp8), cmocka_unit_test(fp8_cache),
     cmocka_unit_test(llama), cmocka_unit_test(llama_many_rows), cmocka_unit_test(qwen2), cmocka_unit_test(qwen3_moe),
