@@ -18,9 +18,9 @@
 #ifdef __SANITIZE_ADDRESS__
 enum { SCHEDULES = 6, FAULT_SCHEDULES = 20, SHRINK_SECONDS = 4, FAULTS_TRIED = 2 }; /* instrumented code is slow */
 #else
-enum { SCHEDULES = 32, FAULT_SCHEDULES = 60, SHRINK_SECONDS = 180, FAULTS_TRIED = 6 };
+enum { SCHEDULES = 12, FAULT_SCHEDULES = 60, SHRINK_SECONDS = 180, FAULTS_TRIED = 6 };
 #endif
-enum { ROWS_MOST = 1024, SWAPPED_STEP = 2 };
+enum { SCHEDULES_ON_GPU = 32, ROWS_MOST = 1024, SWAPPED_STEP = 2 }; /* check/schedule_fuzz draws more of them on the CPU */
 
 static int device; /* as verbatim_config.device */
 static e2e_model scratch;
@@ -132,7 +132,7 @@ static void every_receipt_is_the_one_alone(void **state) {
   char text[FAIL_TEXT_MAX + 64], case_text[CASE_TEXT_MAX];
   const run_counts *c = &report.counts;
   fuzz_options o = base_options();
-  o.schedules = SCHEDULES;
+  o.schedules = device == VERBATIM_DEVICE_CPU ? SCHEDULES : SCHEDULES_ON_GPU;
   if (device != VERBATIM_DEVICE_CPU) o.limits.schedules = 8; /* engines are slow to open there */
   o.shrink_seconds = SHRINK_SECONDS;
   run(&o);
@@ -146,7 +146,7 @@ static void every_receipt_is_the_one_alone(void **state) {
   print_message("at most %u sequences, %" PRIu64 " tokens reused, %" PRIu64 " preemptions, %" PRIu64 " pages evicted, %" PRIu64
                 " restarts, %" PRIu64 " engines of several ranks\n",
                 c->engine.most_sequences, c->engine.reused_tokens, c->engine.preemptions, c->engine.evicted_pages, c->restarts, c->divided);
-  assert_true(c->schedules >= SCHEDULES && c->requests > SCHEDULES);
+  assert_true(c->schedules >= o.schedules && c->requests > o.schedules);
   if (c->schedules >= FUZZ_WITNESS_SCHEDULES && fuzz_missing(c, &o.limits)) fail_msg("never seen: %s", fuzz_missing(c, &o.limits));
 }
 
@@ -195,7 +195,7 @@ static void planted_faults_are_caught(void **state) {
     uint32_t requests; /* at most this many in the smallest case; 0: not shrunk, because each try takes long */
     const char *name;
   } faults[] = {{DRAWN_BY_SLOT, 2, "numbers drawn by slot"},
-                {STALE_PAGE, 4, "page of other tokens"}, /* none of the four can be left out alone */
+                {STALE_PAGE, 0, "page of other tokens"}, /* half a minute: of four requests none can be left out alone */
                 {NEIGHBOURS_ROW, 2, "row in a neighbour's page"},
                 {SHARED_PAGE_GIVEN, 2, "page given back while shared"},
                 {PAGE_LOST, 0, "page never given back"},

@@ -11,11 +11,11 @@
 #include "tests/fuzz/plan_walk.h"
 
 #ifdef __SANITIZE_ADDRESS__
-#define SEALED_STRIDE 101u /* primes, so that all bits of a byte and all bytes of a struct are sampled */
+#define SEALED_STRIDE 211u /* primes, so that all bits of a byte and all bytes of a struct are sampled */
 #define RUN_STRIDE 2u     /* stride of the accepted ones */
 #define HEADER_STRIDE 7u
 #else
-#define SEALED_STRIDE 5u
+#define SEALED_STRIDE 11u
 #define RUN_STRIDE 8u
 #define HEADER_STRIDE 1u
 #endif
