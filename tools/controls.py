@@ -465,13 +465,13 @@ def settle_readme(text, check):
 
 
 # Edits of one op, and the required outcome of one detector for each: a word, or the start of an error.
-SELF_TEST_FILE, SELF_TEST_FIND = "engine/cpu/moe_gemm.c", "job.ldy = TILE_COLUMNS;"
+SELF_TEST_FILE, SELF_TEST_FIND = "engine/cpu/moe_fold.c", "f32 sum = 0.0f;"  # its test is a short one
 SELF_TEST = [
-    ("wrong", SELF_TEST_FIND, "job.ldy = TILE_COLUMNS, job.k -= 16;", YES),
-    ("harmless", SELF_TEST_FIND, "job.ldy = 1u * TILE_COLUMNS;", NO),
-    ("crashing", SELF_TEST_FIND, "job.ldy = TILE_COLUMNS, job.x += (u64)1 << 60;", CRASH),
-    ("asserting", SELF_TEST_FIND, "job.ldy = TILE_COLUMNS;\n  ASSERT(job.rows > job.rows);", CRASH),
-    ("outdated", "job.ldy = TILE_ROWS;", "", "outdated: expected this text once"),
+    ("wrong", SELF_TEST_FIND, "f32 sum = 1.0f;", YES),
+    ("harmless", SELF_TEST_FIND, "f32 sum = 2 * 0.0f;", NO),
+    ("crashing", SELF_TEST_FIND, "f32 sum = a->topk_weight[(u64)1 << 60];", CRASH),
+    ("asserting", SELF_TEST_FIND, "f32 sum = 0.0f;\n    ASSERT(row > a->step->token_count);", CRASH),
+    ("outdated", "f32 sum = 0;", "", "outdated: expected this text once"),
     ("ambiguous", "gate", "up", "ambiguous: expected this text once"),
     ("uncompiled", SELF_TEST_FIND, "nothing;", "uncompiled: cc"),
 ]
