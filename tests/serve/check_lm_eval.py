@@ -60,13 +60,11 @@ class Case:
 SERVERS = [[], [], ["--no-prefix-cache", "--chunk", "16", "--batch", "7"]]  # the second is the first, started again
 
 CASES = [
-    Case("ids", "one at a time", ALL, num_concurrent=1, **HF),
+    Case("ids", "one at a time", SOME + ["tiny_count"], num_concurrent=1, **HF),
     Case("ids", "64 at once", ALL, num_concurrent=64, **HF),
-    Case("ids", "64 at once, shuffled", SOME, shuffled=True, num_concurrent=64, **HF),
     Case("ids", "bodies of 7 prompts, 8 at once", SOME, batch_size=7, num_concurrent=8, **HF),
-    Case("ids", "texts, 8 at once", SOME, num_concurrent=8, **HF, **TEXT),
-    Case("ids", "bodies of 5 texts", SOME, batch_size=5, **HF, **TEXT),
-    Case("ids", "server started again", SOME, server=1, num_concurrent=8, **HF),
+    Case("ids", "bodies of 5 texts, 8 at once", SOME, batch_size=5, num_concurrent=8, **HF, **TEXT),
+    Case("ids", "server started again, 64 at once, shuffled", SOME, server=1, shuffled=True, num_concurrent=64, **HF),
     Case("ids", "no prefix cache, 7 sequences, chunks of 16", SOME, server=2, num_concurrent=64, **HF),
     Case("bare ids", "one at a time", SCORED, num_concurrent=1, **HF_BARE),
     Case("bare ids", "the server's tokenizer, 32 at once", SCORED, num_concurrent=32, **REMOTE),
