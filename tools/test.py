@@ -34,9 +34,9 @@ OUTPUT_LINES_SHOWN = 120
 ASAN_OPTIONS = "detect_stack_use_after_return=0"
 SKIP_REASON = r"^\s*SKIPPED: (.*)$"
 
-SCHEDULE_SECONDS = 20  # seconds of random schedules; tests/schedule/README.md
-LOAD = ["--seconds", "6"]
-SHORT_LOAD = ["--self-test", "--clients", "64", "--seconds", "2"]
+SCHEDULE_SECONDS = 10  # seconds of random schedules; tests/schedule/README.md
+LOAD = ["--seconds", "3"]
+SHORT_LOAD = ["--self-test", "--clients", "64", "--seconds", "1.5"]
 VENV = "build/venv/bin/python"
 FUZZ_SECONDS = 1  # seconds for each target; tests/fuzz/README.md lists the long runs
 
@@ -47,12 +47,14 @@ NOT_UNDER_SANITIZERS = ["e2e/test_golden", "e2e/test_invariance", "e2e/test_inva
                         "e2e/test_nonfinite", "e2e/test_prefill", "e2e/test_published", "e2e/test_ranks", "e2e/test_schedules",
                         "e2e/test_sparse", "e2e/test_widen", "unit/planner/test_check_sparse", "unit/planner/test_planner",
                         "unit/planner/test_planner_attention"]
-SANITIZED_SCHEDULES = 40  # a run of at least 30 fails if it has no preemption, no reuse and so on
+SANITIZED_SCHEDULES = 30  # a run of at least 30 fails if it has no preemption, no reuse and so on
 
 # These start first, led by those that keep several processors busy; the others follow in list order.
-LONG = ["check/controls", "check/fuzz", "check/kernels", "check/oracle_sparse", "san/e2e/test_eval", "e2e/test_schedules",
-        "check/serve_lm_eval", "unit/self_check/test_self_check", "check/clang", "check/aarch64", "san/schedule_fuzz",
-        "check/schedule_fuzz", "check/tokenizer_compare", "check/try", "e2e/test_eval"]
+LONG = ["check/controls", "check/fuzz", "check/kernels", "check/serve_lm_eval", "unit/self_check/test_self_check", "check/aarch64",
+        "check/serve_load_self_test", "check/serve_load", "e2e/test_eval", "e2e/test_ranks", "e2e/test_schedules", "check/clang",
+        "check/tokenizer_compare", "e2e/test_prefill", "e2e/test_invariance_sparse", "e2e/test_widen", "check/oracle_sparse",
+        "check/oracle_mtp", "check/serve_inspect", "san/e2e/test_eval", "san/schedule_fuzz", "check/schedule_fuzz", "check/try",
+        "check/guides"]
 SLOWEST_SHOWN = 10
 
 ON_GPU_TOO = ["audit", "diff", "engines", "golden", "invariance", "invariance_sparse", "nonfinite", "schedules", "scoring", "sparse",
