@@ -21,7 +21,7 @@
 #ifdef __SANITIZE_ADDRESS__
 #define REQUESTS 3u /* instrumented code is slow */
 #else
-#define REQUESTS 8u
+#define REQUESTS 6u
 #endif
 #define VOCAB 384u
 #define PROMPT_MAX 150u
