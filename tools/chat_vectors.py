@@ -19,7 +19,7 @@ import re
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
-TAKES_OBJECTS = ("glm_47", "turns_with_calls", "headers_with_date", "strict_instructions", "harmony")  # of calls' arguments; clients send them as text
+TAKES_OBJECTS = ("glm_47", "turns_with_calls", "headers_with_date", "strict_instructions", "harmony")  # clients send text
 TODAY = datetime.date(2025, 7, 31)  # what test_chat.c sends as strftime_now
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 

@@ -59,10 +59,10 @@ static const char HELP[] =
   "  --served-model-name NAME  the model's name in requests (MODEL_DIR as given)\n"
   "  --chat-template FILE  a Jinja template in place of the model's own\n"
   "  --reasoning-parser NAME  return the thoughts in answers of chats apart, as reasoning_content: auto\n"
-  "                      (by the chat template), think, none (none)\n"
+  "                      (by the chat template), harmony, think, none (none)\n"
   "  --tool-call-parser NAME  return calls of a request's tools as tool_calls: auto (by the chat\n"
-  "                      template), none, or deepseek_v3, deepseek_v31, deepseek_v32, glm45, hermes,\n"
-  "                      kimi_k2, llama3_json (auto)\n"
+  "                      template), none, or deepseek_v3, deepseek_v31, deepseek_v32, glm45, harmony,\n"
+  "                      hermes, kimi_k2, llama3_json (auto)\n"
   CLI_GENERATION_HELP
   "  --api-key KEY       require \"Authorization: Bearer KEY\", except for /health, /ping and /version;\n"
   "                      better in the environment, as VERBATIM_API_KEY\n"

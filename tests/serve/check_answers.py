@@ -21,9 +21,13 @@ import server as serving  # noqa: E402
 
 # The letters that are pieces. Special tokens have no text in a reply: as marks they are read all the same.
 PIECES = {"A": "<think>", "B": " I look. ", "C": "</think>", "D": "<tool_call>", "E": '{"name": "weather", "arguments": {"city": "',
-          "F": "Łódź", "G": '"}}', "H": "</tool_call>", "I": "\n", "J": '{"name": "nowhere", "arguments": {"city": "'}
-SPECIAL = "DH"
+          "F": "Łódź", "G": '"}}', "H": "</tool_call>", "I": "\n", "J": '{"name": "nowhere", "arguments": {"city": "',
+          "K": "<|channel|>", "L": "analysis", "M": "<|message|>", "N": "<|end|>", "O": "<|start|>", "P": "assistant",
+          "Q": "commentary to=functions.weather ", "R": "<|constrain|>", "S": "json", "T": '{"city": "', "U": '"}', "V": "<|call|>",
+          "W": "final"}
+SPECIAL = "DHKMNORV"
 THOUGHT, CALL, OTHER = "ABBC", "IDEFGH", "DJFGH"
+ANALYSIS, TO_WEATHER, FINAL = "KLMBN", "KQRSMTFUV", "KWMB"  # messages of harmony
 WEATHER = {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
 # Writes the contents alone, looks at all the rest, and has the words of a Hermes template that thinks.
@@ -184,6 +188,29 @@ class Answers(unittest.TestCase):
         self.assertEqual((streamed[0]["tool_calls"][0]["function"], streamed[1]), (first, "tool_calls"))
         self.assertIn("0 differ", serving.run_program("verify", receipt, self.plan, self.folder.name, "--device", "cpu"))
         self.assertIsNone(self.talk(CALL + CALL, tool_choice="none").choices[0].message.tool_calls)
+
+    def test_messages_of_harmony_are_read(self):
+        options = ("--reasoning-parser", "harmony", "--tool-call-parser", "harmony")
+        with serving.Server(self.plan, *options, model_dir=self.folder.name) as server:
+            client = self.client_of(server)
+            ids = serving.answer_of(server.url, "/tokenize", {"prompt": spell("V"), "add_special_tokens": False})["tokens"]
+            stops = {"extra_body": {"stop_token_ids": ids}}
+            reply = self.talk(ANALYSIS + "OP" + TO_WEATHER, client, **stops)
+            message = reply.choices[0].message
+            self.assertEqual((reply.choices[0].finish_reason, message.content, message.reasoning_content), ("tool_calls", None, spell("B")))
+            self.assertEqual([(call.function.name, call.function.arguments) for call in message.tool_calls], [("weather", ARGUMENTS)])
+            self.assertEqual((reply.usage.completion_tokens_details.reasoning_tokens, len(ids)), (5, 1))
+            streamed = joined(self.talk(ANALYSIS + "OP" + TO_WEATHER, client, stream=True, **stops))
+            self.assertEqual(streamed[0]["tool_calls"], [call.model_dump() for call in message.tool_calls])
+            message = self.talk(ANALYSIS + "OP" + FINAL, client).choices[0].message
+            self.assertEqual((message.content, message.reasoning_content, message.tool_calls), (spell("B"), spell("B"), None))
+            forced = self.talk(TO_WEATHER, client, tool_choice="required").choices[0]
+            self.assertEqual((forced.finish_reason, forced.message.tool_calls[0].function.name), ("tool_calls", "weather"))
+            bodies = [self.body_of(letters) for letters in (ANALYSIS + "OP" + TO_WEATHER, ANALYSIS + "OP" + FINAL, TO_WEATHER + "OP")]
+            ask = lambda body: serving.comparable(serving.ask(server.url, "/v1/chat/completions", body)[2])
+            alone = [ask(body) for body in bodies]
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                self.assertEqual(list(pool.map(ask, bodies * 8)), alone * 8)
 
     def test_options_turn_it_off(self):
         with serving.Server(self.plan, "--tool-call-parser", "none", model_dir=self.folder.name) as plain:
