@@ -295,7 +295,8 @@ static void forms_of_json_are_read(void **state) {
   } FORMS[] = {
       {"response_format", "{\"type\":\"text\"}", 0, ""}, {"response_format", "{\"type\":\"text\",\"json_schema\":null}", 0, ""},
       {"response_format", "{\"type\":\"json_object\"}", VERBATIM_JSON_OBJECT, ""},
-      {"response_format", "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":true,\"schema\":{\"type\":\"null\"}}}",
+      {"response_format",
+       "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":true,\"description\":null,\"schema\":{\"type\":\"null\"}}}",
        VERBATIM_JSON_SCHEMA, "{\"type\":\"null\"}"},
       {"structured_outputs", "{\"choice\":[\"a\",\"b\"]}", VERBATIM_CHOICE, "[\"a\",\"b\"]"},
       {"structured_outputs", "{\"regex\":\"a+\",\"json\":null}", VERBATIM_REGEX, "a+"},
