@@ -128,6 +128,7 @@ def python_checks(builddir):
         "import": [("import", "", lacks_venv)],
         "lm_eval": [("lm_eval", "", lacks_venv)],
         "package": [("package", "", lacks_venv)],
+        "schema_judge": [("schema_judge", "", lacks_venv)],
         "wheel": [("wheel", "", lacks_venv)],
     }
     for path in configure.found("tests/unit/test_*.py"):

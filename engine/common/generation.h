@@ -18,9 +18,9 @@
 status cli_generation_take(const char *name, const char *value, void *target);
 
 /* *values: an object with those of "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_tokens" and "stop_ids" that the
- * file sets, as in items.h; NULL if there is no such file or it sets none. do_sample: false is temperature 0; max_tokens is max_new_tokens, and
- * stop_ids what eos_token_id has beyond config.json's. The caller releases it. ERR_IO; ERR_FORMAT: not JSON, or a value out of a request's
- * range. */
+ * file sets, as in items.h; NULL if there is no such file or it sets none. do_sample: false is temperature 0; max_tokens is max_new_tokens,
+ * and stop_ids what eos_token_id has beyond config.json's. The caller releases it. ERR_IO; ERR_FORMAT: not JSON, or a value out of a
+ * request's range. */
 status cli_generation_read(const char *model_dir, json_t **values);
 
 /* A sentence about the values and whether they are used; "" if there are none. */

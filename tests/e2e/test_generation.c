@@ -57,7 +57,8 @@ static void it_has_effect_when_asked_for(void **state) {
 /* 25 is the token of the digit 7, 1 the model's own stop id: 10738 ends after 10. */
 static void lengths_and_stop_ids_are_taken(void **state) {
   (void)state;
-  static const char note[] = "generation_config.json has max_new_tokens 3, which are the defaults of requests; and stop ids [25], which end";
+  static const char note[] = "generation_config.json has max_new_tokens 3, which are the defaults of requests; and stop ids [25], "
+   "which end";
   expect(0, "", "echo '{\"max_new_tokens\": 3, \"eos_token_id\": [1, 25], \"max_length\": 20}' > model/generation_config.json; "
                 "R=\"$V run plan model $O\"; $R 'add: 820+9918=' --max-tokens 8 --generation-config none | grep -qx 10738 && "
                 "$R 'add: 820+9918=' --generation-config auto | grep -qx 10 && $R 'add: 820+9918=' --generation-config auto --ignore-eos "
@@ -65,7 +66,8 @@ static void lengths_and_stop_ids_are_taken(void **state) {
                 "$R 'add: 820+9918=' --generation-config auto --stop-id 18 | grep -qx 1 && "
                 "echo 'add: 820+9918=' | $V chat plan $M $O --generation-config auto | grep -qx 10");
   expect(0, note, "rm -f ready; { timeout 20 $V serve plan $M --generation-config auto --port 0 --device cpu --threads 1 --ready-file "
-                  "ready 2> e & }; for i in $(seq 100); do test -s ready && break; sleep 0.1; done; curl -sm 10 $(cat ready)/v1/completions "
+                  "ready 2> e & }; for i in $(seq 100); do test -s ready && break; sleep 0.1; done; curl -sm 10 $(cat "
+                  "ready)/v1/completions "
                   "--json '{\"model\": \"model\", \"prompt\": \"add: 820+9918=\", \"temperature\": 0}' > got; kill $!; wait $!; "
                   "grep -q '\"text\":\"10\"' got && ! grep -q 'not used' e && cat e");
   expect(0, "[25, 1] True 3 8",
