@@ -19,7 +19,7 @@ import re
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
-TAKES_OBJECTS = ("glm_47", "turns_with_calls", "headers_with_date", "strict_instructions")  # of calls' arguments; clients send them as text
+TAKES_OBJECTS = ("glm_47", "turns_with_calls", "headers_with_date", "strict_instructions", "harmony")  # clients send text
 TODAY = datetime.date(2025, 7, 31)  # what test_chat.c sends as strftime_now
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 
@@ -38,6 +38,11 @@ def read_template(path):
 
 def mentions(template, word):
     return re.search(r"\b%s\b" % word, template) is not None
+
+
+def reads(template, name):
+    """As a variable: not as a member, nor as a text."""
+    return re.search(r"(?<![\w.'\"])%s\b" % name, template) is not None
 
 
 def prepare(template, takes_objects, body):
@@ -67,7 +72,7 @@ def passed_over(template, body, switches):
         return "a tool's result"
     if tells_roles and not mentions(template, "developer") and any(m["role"] == "developer" for m in body["messages"]):
         return "a developer's message"
-    unread = [key for key in switches if not mentions(template, key)]
+    unread = [key for key in switches if not reads(template, key)]
     return unread[0] if unread else None
 
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # setup_python.sh - makes build/venv with the packages of tests/serve/requirements.txt, pinned by hash, for the checks that use the server
-# through third-party clients (lm-evaluation-harness, the OpenAI client, inspect-ai). Does nothing if it exists; exits with status 1 if it
-# fails, and those checks are then skipped. 185 MB from PyPI, about a minute; 800 MB on disk. Read next: tests/serve/README.md.
+# through third-party clients (lm-evaluation-harness, the OpenAI client, inspect-ai, pydantic-ai). Does nothing if it exists; exits with
+# status 1 if it fails, and those checks are then skipped. 190 MB from PyPI, about a minute; 800 MB on disk. Read next:
+# tests/serve/README.md.
 set -eu
 cd "$(dirname "$0")/.."
 

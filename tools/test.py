@@ -132,6 +132,7 @@ def python_checks(builddir):
         "import": [("import", "", lacks_venv)],
         "lm_eval": [("lm_eval", "", lacks_venv)],
         "package": [("package", "", lacks_venv)],
+        "schema_judge": [("schema_judge", "", lacks_venv)],
         "wheel": [("wheel", "", lacks_venv)],
     }
     for path in configure.found("tests/unit/test_*.py"):
@@ -146,7 +147,8 @@ def serve_tests(builddir):
     """The server as seen by third-party clients: tests/serve/README.md."""
     checks = [("load", sys.executable, "load.py", LOAD), ("load_self_test", sys.executable, "load.py", SHORT_LOAD),
               ("lm_eval", VENV, "check_lm_eval.py", []), ("lm_eval_self_test", VENV, "check_lm_eval.py", ["--self-test"]),
-              ("openai", VENV, "check_openai.py", []), ("answers", VENV, "check_answers.py", []), ("inspect", VENV, "check_inspect.py", [])]
+              ("openai", VENV, "check_openai.py", []), ("answers", VENV, "check_answers.py", []), ("inspect", VENV, "check_inspect.py", []),
+              ("clients", VENV, "check_clients.py", [])]
     tests = [Test("check/serve_" + name, [python, "tests/serve/" + file, "--builddir", builddir, *options], "check",
                   lacks_venv if python == VENV else None) for name, python, file, options in checks]
     return tests + [Test("gpu/serve_lm_eval", [VENV, "tests/serve/check_lm_eval.py", "--builddir", builddir, "--gpu"], "check",

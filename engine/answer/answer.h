@@ -61,9 +61,22 @@ typedef struct answer_calls { /* private to answer/calls.c; zeroed: nothing read
   char error[ANSWER_ERROR_BYTES];
 } answer_calls;
 
+typedef struct answer_harmony { /* private to answer/harmony.c; zeroed: nothing read */
+  uint8_t step;
+  bool has_thought, is_new;               /* a thought has begun; nothing of this message is shown */
+  bool has_thought_text, has_content;     /* of messages so far */
+  uint32_t messages, calls;               /* that ended; that came out */
+  size_t searched, name_at, name_bytes, body_at; /* in held: what was searched for an end; of the call that is open */
+  uint32_t depth;                         /* of its object */
+  bool in_text, is_escaped, is_scanned;   /* is_scanned: the object is closed, or there is none */
+  strbuf held;
+  char error[ANSWER_ERROR_BYTES];
+} answer_harmony;
+
 typedef struct answer_reader { /* zeroed: an answer of which nothing was read. answer_close releases it */
   answer_thought thought;
   answer_calls calls;
+  answer_harmony harmony; /* in place of the two, where the form says so */
 } answer_reader;
 
 /* The next piece, of any size. */
@@ -79,6 +92,6 @@ bool answer_is_inside(const answer_reader *self, const answer_form *form);
 bool answer_is_past(const answer_reader *self, const answer_form *form);
 uint32_t answer_call_count(const answer_reader *self);
 bool answer_failed(const answer_reader *self);      /* out of memory: what came out is incomplete */
-const char *answer_error(const answer_reader *self); /* why the first call that is none is none; "": there is no such call */
+const char *answer_error(const answer_reader *self); /* why the first call, or message of harmony, is none; "": there is no such one */
 
 #endif

@@ -123,16 +123,6 @@ static bool split_id(answer_calls *self, char id[ANSWER_ID_BYTES], char name[ANS
   return true;
 }
 
-static void make_id(const answer_form *form, uint32_t index, char id[ANSWER_ID_BYTES]) {
-  char text[DIGEST_TEXT_BYTES];
-  digest_state state;
-  digest_start(&state);
-  digest_add(&state, form->seed.bytes, sizeof form->seed.bytes);
-  uint8_t number[4] = {(uint8_t)index, (uint8_t)(index >> 8), (uint8_t)(index >> 16), (uint8_t)(index >> 24)};
-  digest_add(&state, number, sizeof number);
-  snprintf(id, ANSWER_ID_BYTES, "call_%.24s", digest_text(digest_end(&state).bytes, text));
-}
-
 /* Checks the call in held up to `at`. False: why says what is wrong with it. */
 static bool judge(reading *r, char why[ANSWER_ERROR_BYTES]) {
   const answer_grammar *g = r->form->grammar;
@@ -149,11 +139,8 @@ static bool judge(reading *r, char why[ANSWER_ERROR_BYTES]) {
   }
   if (g->body == ANSWER_BODY_PAIRS) call.arguments = self->arguments.bytes, call.arguments_bytes = self->arguments.count;
   if (!answer_judge_call(r->form->tools, name, call.arguments, call.arguments_bytes, why)) return false;
-  if (self->count >= r->form->calls_max) {
-    snprintf(why, ANSWER_ERROR_BYTES, "the request allows %u (parallel_tool_calls)", r->form->calls_max);
-    return false;
-  }
-  if (!g->has_ids) make_id(r->form, self->count, id);
+  if (!answer_judge_count(r->form, self->count, why)) return false;
+  if (!g->has_ids) answer_judge_id(r->form, self->count, id);
   self->count++;
   if (!self->held.failed && !self->arguments.failed) r->sink->call(r->sink->context, &call);
   return true;

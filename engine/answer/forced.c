@@ -1,5 +1,6 @@
 /* answer/forced.c - see answer/forced.h. White space between marks is what the models' templates write. */
 #include "answer/forced.h"
+#include "answer/harmony.h"
 #include "answer/judge.h"
 #include "base/json_text.h"
 #include <string.h>
@@ -124,11 +125,24 @@ static json_t *call_of(const answer_grammar *g, const json_t *name, const json_t
   return NULL;
 }
 
+/* A message that a message before it, or the prompt, has begun. The stop token that ends a call is no part of the answer. */
+static json_t *message_of(const json_t *name, const json_t *parameters) {
+  json_t *call = json_array();
+  bool is_made = add_text(call, ANSWER_HARMONY_CHANNEL "commentary to=functions.") &&
+                 add_bytes(call, json_string_value(name), json_string_length(name)) &&
+                 add_text(call, " " ANSWER_HARMONY_CONSTRAIN "json" ANSWER_HARMONY_MESSAGE) && add_schema(call, parameters, parameters);
+  if (is_made) return call;
+  json_decref(call);
+  return NULL;
+}
+
 static bool add_thought(json_t *pattern, const answer_form *form) {
+  bool is_harmony = answer_harmony_is(form);
+  if (is_harmony && form->begins_after) return add_text(pattern, ANSWER_HARMONY_END ANSWER_HARMONY_START "assistant");
   if (!form->marks || form->begins_after) return true;
   json_t *thought = json_array();
   bool is_made = (form->begins_inside || add_text(thought, form->marks->open)) && add_until(thought, form->marks->close) &&
-                 add(thought, json_pack("{s:s}", "regex", "\n{0,2}"));
+                 (is_harmony ? add_text(thought, ANSWER_HARMONY_START "assistant") : add(thought, json_pack("{s:s}", "regex", "\n{0,2}")));
   if (is_made) is_made = form->begins_inside ? json_array_extend(pattern, thought) == 0 : add_optional(pattern, json_incref(thought));
   json_decref(thought);
   return is_made;
@@ -142,7 +156,8 @@ json_t *answer_forced(const answer_form *form, const char *name) {
   json_array_foreach(form->tools, i, tool) {
     const json_t *own = answer_judge_name(tool);
     if (!own || (name && !json_text_is(own, name))) continue;
-    is_made = is_made && add(calls, call_of(form->grammar, own, answer_judge_parameters(form->tools, json_string_value(own))));
+    const json_t *parameters = answer_judge_parameters(form->tools, json_string_value(own));
+    is_made = is_made && add(calls, answer_harmony_is(form) ? message_of(own, parameters) : call_of(form->grammar, own, parameters));
   }
   is_made = is_made && json_array_size(calls) > 0 && add(pattern, json_pack("{s:O}", "any", calls));
   json_decref(calls);

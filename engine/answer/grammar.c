@@ -1,5 +1,6 @@
 /* answer/grammar.c - see answer/grammar.h. The tables. */
 #include "answer/grammar.h"
+#include "answer/harmony.h"
 #include <string.h>
 
 #define DSML "｜DSML｜"
@@ -8,8 +9,12 @@
 #define CALL_BEGIN "<｜tool▁call▁begin｜>"
 #define CALL_END "<｜tool▁call▁end｜>"
 #define SEPARATOR "<｜tool▁sep｜>"
+#define ANALYSIS ANSWER_HARMONY_CHANNEL "analysis" ANSWER_HARMONY_MESSAGE
+#define COMMENTARY ANSWER_HARMONY_CHANNEL "commentary"
 
-static const answer_marks MARKS[] = {{"think", "<think>", "</think>"}};
+static const answer_marks MARKS[] = {
+  {.name = "harmony", .open = ANALYSIS, .close = ANSWER_HARMONY_END, .are_messages = true},
+  {.name = "think", .open = "<think>", .close = "</think>"}};
 
 static const answer_grammar GRAMMARS[] = {
   {.name = "deepseek_v3", .section_open = CALLS_BEGIN, .section_close = CALLS_END, .call_open = CALL_BEGIN "function" SEPARATOR,
@@ -21,6 +26,7 @@ static const answer_grammar GRAMMARS[] = {
    .key_open = "<" DSML "parameter name=\"", .key_close = "\" string=\"", .value_close = "</" DSML "parameter>", .tells_text = true},
   {.name = "glm45", .call_open = "<tool_call>", .call_close = "</tool_call>", .body = ANSWER_BODY_PAIRS, .key_open = "<arg_key>",
    .key_close = "</arg_key>", .value_open = "<arg_value>", .value_close = "</arg_value>"},
+  {.name = "harmony", .call_open = COMMENTARY, .call_close = ANSWER_HARMONY_CALL, .body = ANSWER_BODY_MESSAGES},
   {.name = "hermes", .call_open = "<tool_call>", .call_close = "</tool_call>", .body = ANSWER_BODY_CALL, .arguments_key = "arguments"},
   {.name = "kimi_k2", .section_open = "<|tool_calls_section_begin|>", .section_close = "<|tool_calls_section_end|>",
    .call_open = "<|tool_call_begin|>", .name_close = "<|tool_call_argument_begin|>", .call_close = "<|tool_call_end|>",
@@ -30,6 +36,7 @@ static const answer_grammar GRAMMARS[] = {
 
 /* What a template that writes calls in this manner contains, and does not; the first row that fits decides. */
 static const struct { const char *name, *has, *also, *lacks; } TEMPLATES[] = {
+  {"harmony", COMMENTARY, ANSWER_HARMONY_CALL, NULL},
   {"kimi_k2", "<|tool_calls_section_begin|>", "", NULL},
   {"deepseek_v32", DSML "function_calls", "", NULL},
   {"deepseek_v3", CALLS_BEGIN, "```json", NULL},
@@ -45,7 +52,11 @@ const answer_grammar *answer_grammar_find(const char *name) {
   return NULL;
 }
 
-const answer_marks *answer_grammar_find_marks(const char *name) { return strcmp(MARKS->name, name) == 0 ? MARKS : NULL; }
+const answer_marks *answer_grammar_find_marks(const char *name) {
+  for (size_t i = 0; i < ARRAY_LEN(MARKS); i++)
+    if (strcmp(MARKS[i].name, name) == 0) return &MARKS[i];
+  return NULL;
+}
 
 const answer_grammar *answer_grammar_of(const char *template) {
   for (size_t i = 0; i < ARRAY_LEN(TEMPLATES); i++)
@@ -55,14 +66,20 @@ const answer_grammar *answer_grammar_of(const char *template) {
   return NULL;
 }
 
-const answer_marks *answer_grammar_marks_of(const char *template) { return strstr(template, MARKS->close) ? MARKS : NULL; }
+const answer_marks *answer_grammar_marks_of(const char *template) {
+  if (strstr(template, ANALYSIS)) return answer_grammar_find_marks("harmony");
+  return strstr(template, "</think>") ? answer_grammar_find_marks("think") : NULL;
+}
 
-const char *answer_grammar_names(void) { return "deepseek_v3, deepseek_v31, deepseek_v32, glm45, hermes, kimi_k2, llama3_json"; }
-const char *answer_grammar_marks_names(void) { return "think"; }
+const char *answer_grammar_names(void) { return "deepseek_v3, deepseek_v31, deepseek_v32, glm45, harmony, hermes, kimi_k2, llama3_json"; }
+const char *answer_grammar_marks_names(void) { return "harmony, think"; }
 
 bool answer_grammar_has(const answer_grammar *grammar, const answer_marks *marks, const char *text, size_t bytes) {
   const answer_grammar none = {0}, g = grammar ? *grammar : none;
+  bool is_harmony = g.body == ANSWER_BODY_MESSAGES || (marks && marks->are_messages);
   const char *const all[] = {
+    is_harmony ? ANSWER_HARMONY_START ANSWER_HARMONY_CHANNEL ANSWER_HARMONY_CONSTRAIN ANSWER_HARMONY_MESSAGE ANSWER_HARMONY_END
+      ANSWER_HARMONY_CALL ANSWER_HARMONY_RETURN : NULL,
     marks ? marks->open : NULL, marks ? marks->close : NULL, g.section_open, g.section_close, g.call_open, g.call_close, g.name_close,
     g.key_open, g.key_close, g.value_open, g.value_close};
   for (size_t i = 0; i < ARRAY_LEN(all); i++)

@@ -1,19 +1,21 @@
 /* answer/grammar.h - how models mark thoughts and calls of tools: one row for each manner.
  *
- * The names are vLLM's. SERVING.md has a table of the grammars with an example each. All data is constant. Knows no answer. Read next:
- * answer/calls.h. */
+ * The names are vLLM's, but for harmony, which is `openai` there. SERVING.md has a table of the grammars with an example each. All data is
+ * constant. Knows no answer. Read next: answer/calls.h. */
 #ifndef VERBATIM_ANSWER_GRAMMAR_H
 #define VERBATIM_ANSWER_GRAMMAR_H
 #include "base/base.h"
 
 typedef struct answer_marks { /* around a thought */
   const char *name, *open, *close;
+  bool are_messages; /* a thought is a message of harmony */
 } answer_marks;
 
 typedef enum answer_body {
   ANSWER_BODY_ARGUMENTS, /* a name, then the arguments as an object      */
   ANSWER_BODY_CALL,      /* an object with name and arguments            */
-  ANSWER_BODY_PAIRS      /* a name, then keys and values between marks   */
+  ANSWER_BODY_PAIRS,     /* a name, then keys and values between marks   */
+  ANSWER_BODY_MESSAGES   /* a message of harmony, answer/harmony.h       */
 } answer_body;
 
 typedef struct answer_grammar {

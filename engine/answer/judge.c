@@ -71,3 +71,19 @@ bool answer_judge_call(const json_t *tools, const char *name, const char *argume
   json_decref(given);
   return is_good;
 }
+
+bool answer_judge_count(const answer_form *form, uint32_t count, char why[ANSWER_ERROR_BYTES]) {
+  if (count < form->calls_max) return true;
+  snprintf(why, ANSWER_ERROR_BYTES, "the request allows %u (parallel_tool_calls)", form->calls_max);
+  return false;
+}
+
+void answer_judge_id(const answer_form *form, uint32_t index, char id[ANSWER_ID_BYTES]) {
+  char text[DIGEST_TEXT_BYTES];
+  digest_state state;
+  digest_start(&state);
+  digest_add(&state, form->seed.bytes, sizeof form->seed.bytes);
+  uint8_t number[4] = {(uint8_t)index, (uint8_t)(index >> 8), (uint8_t)(index >> 16), (uint8_t)(index >> 24)};
+  digest_add(&state, number, sizeof number);
+  snprintf(id, ANSWER_ID_BYTES, "call_%.24s", digest_text(digest_end(&state).bytes, text));
+}

@@ -18,4 +18,10 @@ bool answer_judge_object(const char *object, size_t bytes, const char *arguments
 /* Name and arguments against the tools. False: `why` says what is wrong. */
 bool answer_judge_call(const json_t *tools, const char *name, const char *arguments, size_t bytes, char why[ANSWER_ERROR_BYTES]);
 
+/* Whether the form allows one more call than this count. False: `why` says that it does not. */
+bool answer_judge_count(const answer_form *form, uint32_t count, char why[ANSWER_ERROR_BYTES]);
+
+/* The id of a call for which the model writes none: it follows from the form's seed and the call's index. */
+void answer_judge_id(const answer_form *form, uint32_t index, char id[ANSWER_ID_BYTES]);
+
 #endif

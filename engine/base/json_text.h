@@ -49,6 +49,19 @@ static inline json_t *json_text_given(const json_t *object) {
   return copy;
 }
 
+/* A new list: what the first has, then what the second has and the first lacks. first: NULL is an empty list. Null: memory ran out. */
+static inline json_t *json_text_union(const json_t *first, const json_t *second) {
+  json_t *joined = first ? json_copy((json_t *)(uintptr_t)first) : json_array(), *value;
+  size_t i, k;
+  json_array_foreach((json_t *)(uintptr_t)second, i, value) {
+    for (k = 0; k < json_array_size(joined) && !json_equal(json_array_get(joined, k), value);) k++;
+    if (k < json_array_size(joined) || json_array_append(joined, value) == 0) continue;
+    json_decref(joined);
+    return NULL;
+  }
+  return joined;
+}
+
 /* True if value is a text that equals the word in its whole length. value: may be null. */
 static inline bool json_text_is(const json_t *value, const char *word) {
   return json_is_string(value) && json_string_length(value) == strlen(word) && strcmp(json_string_value(value), word) == 0;

@@ -365,6 +365,12 @@ static status render(rendering *r, json_t *ignored, char **text, size_t *bytes) 
   return result;
 }
 
+/* Templates of gpt-oss read a message's thought as its `thinking`; in others that is a switch. */
+static const char *name_of_thought(const jinja_template *template) {
+  bool is_member = jinja_mentions(template, "thinking") && !jinja_reads(template, "thinking");
+  return is_member && !jinja_mentions(template, "reasoning_content") ? "thinking" : "reasoning_content";
+}
+
 status chat_render(const chat *self, const json_t *body, json_t *ignored, char **text, size_t *bytes) {
   rendering r = {.chat = self, .template = self->plain};
   if (!self->name) return FAIL(ERR_UNSUPPORTED, "%s", self->refusal);
@@ -377,7 +383,7 @@ status chat_render(const chat *self, const json_t *body, json_t *ignored, char *
   const json_t *messages = json_object_get(body, "messages");
   if (!json_is_array(messages) || json_array_size(messages) == 0)
     return FAIL(ERR_FORMAT, "messages: expected a list of at least one message");
-  if (!(r.messages = chat_keys_copy(messages))) return FAIL(ERR_LIMIT, "messages: no memory");
+  if (!(r.messages = chat_keys_copy(messages, name_of_thought(r.template)))) return FAIL(ERR_LIMIT, "messages: no memory");
   status result = render(&r, ignored, text, bytes);
   jinja_memory_close(&r.memory);
   json_decref(r.messages);

@@ -30,6 +30,7 @@ static const key of_messages[] = {
   {"name", TOOL, IGNORED, NULL, NULL},
   {"name", OTHERS | ASSISTANT, REFUSED, NULL, "write it into the content"},
   {"reasoning_content", ASSISTANT, REFUSED, NULL, "leave it out"},
+  {"thinking", ASSISTANT, REFUSED, NULL, "leave it out"},
   {"prefix", ASSISTANT, REFUSED, NULL, "continue_final_message continues the last message"},
   {"partial", ASSISTANT, REFUSED, NULL, "continue_final_message continues the last message"},
   {"reasoning", ASSISTANT, REFUSED, NULL, "it must equal \"reasoning_content\""},
@@ -220,7 +221,8 @@ status chat_keys_check_tools(const json_t *tools, jinja_value values, json_t *ig
 
 /* === Copies ================================================================================================== */
 
-static json_t *copy_call(const json_t *call) {
+static json_t *copy_call(const json_t *call, const char *thought) {
+  (void)thought;
   json_t *copy = json_text_given(call), *function = json_object_get(copy, "function");
   if (!copy || !json_is_object(function)) return copy;
   if (json_object_set_new(copy, "function", json_text_given(function)) == 0) return copy;
@@ -228,32 +230,34 @@ static json_t *copy_call(const json_t *call) {
   return NULL;
 }
 
-static json_t *copy_list(const json_t *list, json_t *(*copy_one)(const json_t *)) {
+static json_t *copy_list(const json_t *list, const char *thought, json_t *(*copy_one)(const json_t *, const char *)) {
   json_t *copy = json_array();
   for (size_t i = 0; copy && i < json_array_size(list); i++)
-    if (json_array_append_new(copy, copy_one(json_array_get(list, i)))) {
+    if (json_array_append_new(copy, copy_one(json_array_get(list, i), thought))) {
       json_decref(copy);
       return NULL;
     }
   return copy;
 }
 
-/* `reasoning` is another name of reasoning_content, and a reply has both: one is kept unless they differ. */
-static int join_reasoning(json_t *message) {
-  json_t *other = json_object_get(message, "reasoning"), *thought = json_object_get(message, "reasoning_content");
-  if (!json_is_string(other) || (thought && !json_equal(thought, other))) return 0;
-  return json_object_set(message, "reasoning_content", other) || json_object_del(message, "reasoning");
+/* One text under two names is kept under the first, unless they differ. */
+static int join(json_t *message, const char *kept, const char *other) {
+  json_t *first = json_object_get(message, kept), *second = json_object_get(message, other);
+  if (!json_is_string(second) || (first && !json_equal(first, second))) return 0;
+  return json_object_set(message, kept, second) || json_object_del(message, other);
 }
 
-static json_t *copy_message(const json_t *message) {
+/* A reply has a thought as reasoning_content and as `reasoning`. */
+static json_t *copy_message(const json_t *message, const char *thought) {
   json_t *copy = json_text_given(message), *calls = json_object_get(copy, "tool_calls");
-  int failed = join_reasoning(copy);
+  int failed = join(copy, "reasoning_content", "reasoning");
+  if (strcmp(thought, "reasoning_content") != 0) failed |= join(copy, thought, "reasoning_content");
   if (copy && json_is_array(calls))
-    failed |= json_array_size(calls) ? json_object_set_new(copy, "tool_calls", copy_list(calls, copy_call))
+    failed |= json_array_size(calls) ? json_object_set_new(copy, "tool_calls", copy_list(calls, thought, copy_call))
                                      : json_object_del(copy, "tool_calls");
   if (!failed) return copy;
   json_decref(copy);
   return NULL;
 }
 
-json_t *chat_keys_copy(const json_t *messages) { return copy_list(messages, copy_message); }
+json_t *chat_keys_copy(const json_t *messages, const char *thought) { return copy_list(messages, thought, copy_message); }

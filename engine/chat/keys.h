@@ -8,8 +8,9 @@
 #define VERBATIM_CHAT_KEYS_H
 #include "jinja/value.h"
 
-/* Copies the messages as far as they may be changed, without the members that are null and empty lists of calls. NULL: no memory. */
-json_t *chat_keys_copy(const json_t *messages);
+/* Copies the messages as far as they may be changed, without the members that are null and empty lists of calls. thought: the name that the
+ * template has for reasoning_content. NULL: no memory. */
+json_t *chat_keys_copy(const json_t *messages, const char *thought);
 
 /* ignored: a list to which the paths of keys without effect are added, such as "messages[2].tool_call_id"; NULL: these keys are refused,
  * too. ERR_USAGE: an unknown key; ERR_UNSUPPORTED: one that the template does not show; the text begins with the key's path. */

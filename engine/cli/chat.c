@@ -49,6 +49,7 @@ typedef struct talk {
   const char **words;     /* from argv: plan and model folder */
   cli_sampling sampling;
   bool uses_generation;   /* generation_config.json has defaults of the options */
+  uint32_t most_tokens;   /* of an answer, by it; 0: what the plan leaves */
   cli_engine engine;
   tokenizer *tokenizer;
   chat *chat;
@@ -75,7 +76,8 @@ static status parse_arguments(talk *self, int argc, char **argv) {
     return FAIL(ERR_USAGE, "chat: expected [PLAN] MODEL_DIR, found %u word%s; hint: messages come from the input; verbatim chat --help",
                 count, CLI_OPTIONS_PLURAL(count));
   TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
-  if (self->uses_generation) TRY(cli_generation_set(self->engine.model_dir, table, argc, argv, &self->sampling.params));
+  if (self->uses_generation) TRY(cli_generation_set(self->engine.model_dir, table, argc, argv, &self->sampling.params,
+                                               &self->most_tokens));
   if (self->sampling.params.samples != 1)
     return FAIL(ERR_USAGE, "--n: expected one answer to a message, found %u; hint: verbatim run --chat", self->sampling.params.samples);
   return OK;
@@ -145,7 +147,7 @@ static status find_room(const talk *self, uint32_t prompt_count, uint32_t *token
   if (prompt_count + (uint64_t)(asked ? asked : 1) > most)
     return FAIL(ERR_LIMIT, "expected a conversation that leaves room for an answer within max-model-len %u, found %u tokens%s; "
                 "hint: /reset forgets it", most, prompt_count, asked ? ", and --max-tokens" : "");
-  *tokens = asked ? asked : most - prompt_count;
+  *tokens = asked ? asked : min_u32(self->most_tokens ? self->most_tokens : most, most - prompt_count);
   return OK;
 }
 

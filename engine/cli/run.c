@@ -120,7 +120,8 @@ static status parse_arguments(run *self, int argc, char **argv) {
   if (!self->engine.model_dir)
     return FAIL(ERR_USAGE, "run: expected [PLAN] MODEL_DIR, found %u word%s; hint: verbatim run --help", count, CLI_OPTIONS_PLURAL(count));
   TRY(cli_hub_resolve(&self->engine.model_dir, self->engine.model_path));
-  if (o->uses_generation) TRY(cli_generation_set(self->engine.model_dir, table, argc, argv, &self->sampling.params));
+  if (o->uses_generation) TRY(cli_generation_set(self->engine.model_dir, table, argc, argv, &self->sampling.params,
+                                            &self->sampling.params.max_tokens));
   o->prompts = o->words + first;
   o->prompt_count = count - first;
   if (strcmp(o->output, "text") != 0 && strcmp(o->output, "jsonl") != 0)

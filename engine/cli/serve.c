@@ -59,10 +59,10 @@ static const char HELP[] =
   "  --served-model-name NAME  the model's name in requests (MODEL_DIR as given)\n"
   "  --chat-template FILE  a Jinja template in place of the model's own\n"
   "  --reasoning-parser NAME  return the thoughts in answers of chats apart, as reasoning_content: auto\n"
-  "                      (by the chat template), think, none (none)\n"
+  "                      (by the chat template), harmony, think, none (none)\n"
   "  --tool-call-parser NAME  return calls of a request's tools as tool_calls: auto (by the chat\n"
-  "                      template), none, or deepseek_v3, deepseek_v31, deepseek_v32, glm45, hermes,\n"
-  "                      kimi_k2, llama3_json (auto)\n"
+  "                      template), none, or deepseek_v3, deepseek_v31, deepseek_v32, glm45, harmony,\n"
+  "                      hermes, kimi_k2, llama3_json (auto)\n"
   CLI_GENERATION_HELP
   "  --api-key KEY       require \"Authorization: Bearer KEY\", except for /health, /ping and /version;\n"
   "                      better in the environment, as VERBATIM_API_KEY\n"
@@ -357,9 +357,12 @@ static status tell_differences(server *self) {
   cli_generation_note(values, self->options.uses_generation, sampling);
   if (self->options.uses_generation) self->defaults = values;
   else json_decref(values);
+  json_t *ids = json_object_get(self->defaults, "stop_ids"); /* a body has another name for them */
+  if (ids && (json_object_set(self->defaults, "stop_token_ids", ids) != 0 || json_object_del(self->defaults, "stop_ids") != 0))
+    return FAIL(ERR_LIMIT, "serve: no memory");
   if (self->engine.quiet) return OK;
   if (*sampling) fprintf(stderr, "note: %s\n", sampling);
-  if (*stop_ids) fprintf(stderr, "note: %s\n", stop_ids);
+  if (*stop_ids && !self->options.uses_generation) fprintf(stderr, "note: %s\n", stop_ids);
   if (remark) fprintf(stderr, "note: %s\n", remark);
   return OK;
 }

@@ -4,6 +4,7 @@
 #include "base/special_file.h"
 #include "common/files.h"
 #include "planner/model_config.h"
+#include "verbatim.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -54,7 +55,7 @@ static void write_note(const plan_model *model, const json_t *ids, char *note) {
   for (uint32_t i = 0; i < model->eos_count; i++)
     snprintf(own + strlen(own), sizeof own - strlen(own), "%s%u", i > 0 ? "," : "", model->eos[i]);
   snprintf(note, CLI_STOP_IDS_BYTES, NAME " has eos_token_id %.160s, which is not used: an answer ends at config.json's, [%s]; "
-           "hint: a request's stop_token_ids", other ? other : "?", own);
+           "hint: --generation-config auto, or a request's stop_token_ids", other ? other : "?", own);
   free(other);
 }
 
@@ -74,4 +75,29 @@ status cli_stop_ids_note(const char *model_dir, char note[CLI_STOP_IDS_BYTES]) {
   if (ids && !json_is_null(ids) && model.vocab > 0 && differs(&model, ids)) write_note(&model, ids, note);
   json_decref(root);
   return OK;
+}
+
+static status add_beyond(const plan_model *model, const json_t *id, json_t *more) {
+  const json_int_t number = json_is_integer(id) ? json_integer_value(id) : -1;
+  if (number < 0 || number >= (json_int_t)model->vocab)
+    return FAIL(ERR_FORMAT, NAME ": eos_token_id: expected token ids, integers of 0 to %u, found another value; hint: --generation-config "
+                "none", model->vocab - 1);
+  if (is_of_model(model, id)) return OK;
+  if (json_array_size(more) == VERBATIM_STOP_IDS_MAX)
+    return FAIL(ERR_FORMAT, NAME ": eos_token_id: expected at most %u", VERBATIM_STOP_IDS_MAX);
+  return json_array_append(more, (json_t *)(uintptr_t)id) == 0 ? OK : FAIL(ERR_LIMIT, NAME ": no memory");
+}
+
+status cli_stop_ids_beyond(const char *model_dir, const json_t *found, json_t **more) {
+  plan_model model;
+  const size_t count = json_is_array(found) ? json_array_size(found) : found && !json_is_null(found);
+  json_t *list = json_array();
+  status result = list ? OK : FAIL(ERR_LIMIT, NAME ": no memory");
+  *more = NULL;
+  if (count) read_config(model_dir, &model);
+  for (size_t i = 0; i < count && result == OK && model.vocab > 0; i++)
+    result = add_beyond(&model, json_is_array(found) ? json_array_get(found, i) : found, list);
+  if (result == OK && json_array_size(list)) *more = json_incref(list);
+  json_decref(list);
+  return result;
 }

@@ -59,7 +59,8 @@ static status read_schema(const json_t *value, verbatim_constraint **out) {
   json_object_foreach((json_t *)(uintptr_t)value, key, member) {
     if (strcmp(key, "schema") == 0) continue;
     if (strcmp(key, "strict") == 0 && (json_is_boolean(member) || json_is_null(member))) continue;
-    if ((strcmp(key, "name") == 0 || strcmp(key, "description") == 0) && json_is_string(member)) continue;
+    if (strcmp(key, "description") == 0 && (json_is_string(member) || json_is_null(member))) continue;
+    if (strcmp(key, "name") == 0 && json_is_string(member)) continue;
     return FAIL(ERR_USAGE, "json_schema.%.40s: expected name, description, schema and strict", key);
   }
   if (!json_is_string(json_object_get(value, "name"))) return wrong("json_schema.name to be a text");

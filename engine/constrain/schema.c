@@ -1,11 +1,16 @@
 /* schema.c - see schema.h. One function for each type; every keyword that a type does not know is refused. */
 #include "constrain/schema.h"
 #include "base/json_text.h"
+#include "constrain/alternatives.h"
 #include "constrain/regex.h"
 #include "constrain/value.h"
 
 #define PATH_BYTES 256u
 #define REPEAT_MAX 10000
+#define ALTERNATIVES_MAX 64u           /* each is compared with each */
+#define WORK_MAX (1u << 18)            /* schemas that are looked at whether they are possible */
+#define RECURSIVE_MAX (PROGRAM_MAX / 8) /* instructions of a schema that contains itself */
+static const uint32_t LEVELS[] = {16, 8, 5, 4, 3, 2}; /* so often it may stand within itself, itself counted: the first that fits */
 
 typedef struct place { /* a schema on the way from the root */
   const struct place *outer;
@@ -18,10 +23,14 @@ typedef struct place { /* a schema on the way from the root */
 typedef struct compiler {
   program *p;
   const json_t *root;
-  uint32_t depth;
+  uint32_t depth, levels; /* a schema may stand in the chain of places so often */
+  uint32_t work, ahead; /* of is_possible: schemas so far, and now within each other */
+  bool is_recursive;
 } compiler;
 
 static status add_schema(compiler *c, const place *at);
+static bool is_inner_possible(compiler *c, const place *outer, const char *key, const json_t *schema);
+static bool is_type_possible(compiler *c, const place *at, const json_t *type);
 
 /* === Messages =============================================================================================================== */
 
@@ -132,8 +141,17 @@ static status take_bound(const place *at, const char *keyword, int64_t step, boo
   return OK;
 }
 
+/* Every integer is a multiple of 1. */
+static status check_multiple(const place *at) {
+  const json_t *value = get(at, "multipleOf");
+  if (!value) return OK;
+  if (!json_is_number(value) || !(json_number_value(value) > 0)) return wrong(at, "multipleOf", "a number above 0");
+  return json_number_value(value) < 1 || json_number_value(value) > 1 ? lacks(at, "multipleOf", "1") : OK;
+}
+
 static status add_integer(compiler *c, const place *at) {
   int64_t least = -VALUE_INTEGER_MAX, most = VALUE_INTEGER_MAX;
+  TRY(check_multiple(at));
   TRY(take_bound(at, "minimum", 0, true, &least));
   TRY(take_bound(at, "exclusiveMinimum", 1, true, &least));
   TRY(take_bound(at, "maximum", 0, false, &most));
@@ -144,11 +162,34 @@ static status add_integer(compiler *c, const place *at) {
   return OK;
 }
 
+/* A bound of a number, in units of 10^-VALUE_DECIMALS_MAX. */
+static status take_decimal(const place *at, const char *keyword, int64_t step, bool is_lower, int64_t *out) {
+  static const char hint[] = "at most 9 digits before the point and 6 after";
+  const json_t *value = get(at, keyword);
+  if (!value) return OK;
+  if (!json_is_number(value)) return wrong(at, keyword, "a number");
+  const double number = json_number_value(value), units = number * VALUE_DECIMAL_UNITS;
+  if (!(number > -1e9 && number < 1e9)) return lacks(at, keyword, hint);
+  const int64_t bound = (int64_t)(units < 0 ? units - 0.5 : units + 0.5); /* 15 digits tell doubles apart: the nearest one is meant */
+  const double back = (double)bound / VALUE_DECIMAL_UNITS;
+  if (back < number || back > number) return lacks(at, keyword, hint);
+  if (is_lower ? bound + step > *out : bound + step < *out) *out = bound + step;
+  return OK;
+}
+
 static status add_number(compiler *c, const place *at) {
   static const char *const BOUNDS[] = {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"};
-  for (size_t i = 0; i < ARRAY_LEN(BOUNDS); i++)
-    if (get(at, BOUNDS[i])) return lacks(at, BOUNDS[i], "type integer has bounds");
-  value_add_number(c->p);
+  int64_t least = -VALUE_DECIMAL_MAX, most = VALUE_DECIMAL_MAX;
+  bool is_bound = false;
+  TRY(check_multiple(at));
+  for (size_t i = 0; i < ARRAY_LEN(BOUNDS); i++) {
+    is_bound |= get(at, BOUNDS[i]) != NULL;
+    TRY(take_decimal(at, BOUNDS[i], i % 2 == 0 ? 0 : i < 2 ? 1 : -1, i < 2, i < 2 ? &least : &most));
+  }
+  const uint32_t decimals = get(at, "multipleOf") ? 0 : VALUE_DECIMALS_MAX;
+  if (!is_bound && decimals) value_add_number(c->p);
+  else if (!value_has_decimal(least, most, decimals)) return wrong(at, "minimum", "bounds with a number between them");
+  else value_add_decimal(c->p, least, most, decimals);
   return OK;
 }
 
@@ -190,7 +231,7 @@ static status add_array(compiler *c, const place *at) {
   }
   program_bytes(c->p, "[", 1);
   const uint32_t none = least == 0 ? program_fork(c->p) : PROGRAM_NONE;
-  if (most > 0) TRY(add_items(c, at, least, most));
+  if (most > 0 && is_inner_possible(c, at, "items", get(at, "items"))) TRY(add_items(c, at, least, most));
   if (least == 0) program_lead(c->p, none, c->p->count);
   program_bytes(c->p, "]", 1);
   return OK;
@@ -260,10 +301,17 @@ static status add_object(compiler *c, const place *at) {
     value_add_object(c->p, VALUE_NESTING_MAX - 1);
     return OK;
   }
+  json_t *possible = json_object(), *schema;
+  const char *name;
+  bool is_whole = possible != NULL;
+  json_object_foreach((json_t *)(uintptr_t)all, name, schema)
+    if (is_inner_possible(c, at, "properties", schema)) is_whole = is_whole && json_object_set(possible, name, schema) == 0;
   program_bytes(c->p, "{", 1);
-  if (json_object_size(all)) TRY(add_members(c, at, all, get(at, "required")));
+  status result = is_whole ? OK : FAIL(ERR_LIMIT, "json_schema: no memory");
+  if (result == OK && json_object_size(possible)) result = add_members(c, at, possible, get(at, "required"));
   program_bytes(c->p, "}", 1);
-  return OK;
+  json_decref(possible);
+  return result;
 }
 
 /* === Types ================================================================================================================== */
@@ -292,8 +340,8 @@ static status add_null(compiler *c, const place *at) {
 
 static const type_row TYPES[] = {
     {"string", add_string, {"minLength", "maxLength", "pattern", "format", NULL}},
-    {"integer", add_integer, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", NULL}},
-    {"number", add_number, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", NULL}},
+    {"integer", add_integer, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", NULL}},
+    {"number", add_number, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", NULL}},
     {"boolean", add_boolean, {NULL}},
     {"null", add_null, {NULL}},
     {"array", add_array, {"items", "minItems", "maxItems", NULL}},
@@ -326,11 +374,14 @@ static status add_types(compiler *c, const place *at, const json_t *list) {
   program_choice choice = program_open(c->p);
   size_t i;
   const json_t *name;
+  bool is_first = true;
   if (json_array_size(list) == 0) return wrong(at, "type", "one or more types");
   TRY(check_types(at, list));
   json_array_foreach(list, i, name) {
-    if (i > 0) program_or(c->p, &choice);
+    if (!is_type_possible(c, at, name)) continue;
+    if (!is_first) program_or(c->p, &choice);
     TRY(find_type(name)->add(c, at));
+    is_first = false;
   }
   program_shut(c->p, &choice);
   return OK;
@@ -390,42 +441,102 @@ static status add_const(compiler *c, const place *at, const json_t *value) {
   return OK;
 }
 
+/* Each of them excludes the others, so that what fits one of them fits no other. */
+static status check_apart(const compiler *c, const place *at, const json_t *list) {
+  for (size_t i = 0; i < json_array_size(list); i++)
+    for (size_t k = 0; k < i; k++)
+      if (!alternatives_are_apart(c->root, json_array_get(list, k), json_array_get(list, i)))
+        return lacks(at, "oneOf", "schemas without a type in common, or that differ in const or enum, their own or a required property's; "
+                                  "else anyOf");
+  return OK;
+}
+
 static status add_any_of(compiler *c, const place *at, const char *keyword, const json_t *list) {
-  const char *const names[] = {keyword, NULL};
+  const char *const names[] = {keyword, strcmp(keyword, "oneOf") == 0 ? "discriminator" : NULL, NULL}; /* OpenAPI's, a note */
   program_choice choice = program_open(c->p);
   size_t i;
   const json_t *schema;
+  bool is_first = true;
   TRY(check_keywords(at, names));
+  if (json_array_size(list) > ALTERNATIVES_MAX) return lacks(at, keyword, "at most 64 schemas");
+  if (strcmp(keyword, "oneOf") == 0) TRY(check_apart(c, at, list));
   if (json_array_size(list) == 0) return wrong(at, keyword, "a list of one or more schemas");
   if (strcmp(keyword, "allOf") == 0 && json_array_size(list) > 1) return lacks(at, keyword, "one schema");
   json_array_foreach(list, i, schema) {
-    if (i > 0) program_or(c->p, &choice);
+    if (!is_inner_possible(c, at, keyword, schema)) continue;
+    if (!is_first) program_or(c->p, &choice);
     TRY(add_inner(c, at, keyword, NULL, i, schema));
+    is_first = false;
   }
   program_shut(c->p, &choice);
   return OK;
 }
 
-/* What "#", "#/$defs/NAME" or "#/definitions/NAME" names; NULL: nothing. */
-static const json_t *resolve(const compiler *c, const char *text) {
-  static const char *const LISTS[] = {"$defs", "definitions"};
-  if (strcmp(text, "#") == 0) return c->root;
-  for (size_t i = 0; i < ARRAY_LEN(LISTS); i++) {
-    const size_t bytes = strlen(LISTS[i]);
-    if (strncmp(text, "#/", 2) == 0 && strncmp(text + 2, LISTS[i], bytes) == 0 && text[2 + bytes] == '/')
-      return json_object_get(json_object_get(c->root, LISTS[i]), text + 3 + bytes);
-  }
-  return NULL;
+/* How often the schema stands in the chain of places. */
+static uint32_t count_levels(const place *at, const json_t *schema) {
+  uint32_t count = 0;
+  for (; at; at = at->outer) count += at->schema == schema;
+  return count;
 }
 
 static status add_ref(compiler *c, const place *at, const json_t *ref) {
   static const char *const NAMES[] = {"$ref", NULL};
   TRY(check_keywords(at, NAMES));
-  const json_t *target = json_is_string(ref) ? resolve(c, json_string_value(ref)) : NULL;
+  const json_t *target = json_is_string(ref) ? alternatives_resolve(c->root, json_string_value(ref)) : NULL;
   if (!target) return lacks(at, "$ref", "#/$defs/NAME of a schema that is there");
-  for (const place *outer = at; outer; outer = outer->outer)
-    if (outer->schema == target) return lacks(at, "$ref", "no schema that contains itself");
   return add_inner(c, at, NULL, NULL, SIZE_MAX, target);
+}
+
+/* === What is possible ======================================================================================================= */
+
+static bool is_possible(compiler *c, const place *at);
+
+/* Too deep counts as possible: writing it out fails there. */
+static bool is_inner_possible(compiler *c, const place *outer, const char *key, const json_t *schema) {
+  const place inner = {.outer = outer, .schema = schema, .key = key, .index = SIZE_MAX};
+  if (c->depth + c->ahead >= SCHEMA_DEPTH_MAX) return true;
+  c->ahead++;
+  const bool found = is_possible(c, &inner);
+  c->ahead--;
+  return found;
+}
+
+static bool is_any_possible(compiler *c, const place *at, const json_t *list) {
+  size_t i;
+  const json_t *each;
+  json_array_foreach(list, i, each) if (is_inner_possible(c, at, "anyOf", each)) return true;
+  return json_array_size(list) == 0; /* refused elsewhere */
+}
+
+static bool is_type_possible(compiler *c, const place *at, const json_t *type) {
+  const json_t *all = get(at, "properties"), *least = get(at, "minItems"), *schema;
+  const char *name;
+  if (json_text_is(type, "array"))
+    return !json_is_integer(least) || json_integer_value(least) == 0 || is_inner_possible(c, at, "items", get(at, "items"));
+  if (!json_text_is(type, "object")) return true;
+  json_object_foreach((json_t *)(uintptr_t)all, name, schema)
+    if (is_required(get(at, "required"), name) && !is_inner_possible(c, at, "properties", schema)) return false;
+  return true;
+}
+
+/* Whether any value fits without a schema more often within itself than `levels` says. */
+static bool is_possible(compiler *c, const place *at) {
+  static const char *const LISTS[] = {"anyOf", "oneOf", "allOf"};
+  const json_t *ref = get(at, "$ref"), *type = get(at, "type"), *each;
+  size_t i;
+  if (++c->work > WORK_MAX) c->p->is_full = true;
+  if (c->p->is_full) return true;
+  const json_t *target = json_is_string(ref) ? alternatives_resolve(c->root, json_string_value(ref)) : NULL;
+  if (target) {
+    const uint32_t levels = count_levels(at, target);
+    c->is_recursive |= levels > 0;
+    return levels < c->levels && is_inner_possible(c, at, NULL, target);
+  }
+  for (i = 0; i < ARRAY_LEN(LISTS); i++)
+    if (get(at, LISTS[i])) return is_any_possible(c, at, get(at, LISTS[i]));
+  if (!json_is_array(type)) return is_type_possible(c, at, type);
+  json_array_foreach(type, i, each) if (is_type_possible(c, at, each)) return true;
+  return json_array_size(type) == 0;
 }
 
 /* === A schema =============================================================================================================== */
@@ -436,6 +547,7 @@ static status add_by_keyword(compiler *c, const place *at) {
   if (get(at, "enum")) return add_enum(c, at, get(at, "enum"));
   if (get(at, "const")) return add_const(c, at, get(at, "const"));
   if (get(at, "anyOf")) return add_any_of(c, at, "anyOf", get(at, "anyOf"));
+  if (get(at, "oneOf")) return add_any_of(c, at, "oneOf", get(at, "oneOf"));
   if (get(at, "allOf")) return add_any_of(c, at, "allOf", get(at, "allOf"));
   if (get(at, "type")) return add_type(c, at, get(at, "type"));
   TRY(check_keywords(at, NONE));
@@ -456,9 +568,23 @@ static status add_schema(compiler *c, const place *at) {
   return OK;
 }
 
+/* A schema that contains itself is written out, as deep as it fits. */
 status schema_add(program *p, const json_t *schema) {
   const place root = {.schema = schema, .index = SIZE_MAX};
-  return add_schema(&(compiler){.p = p, .root = schema}, &root);
+  const uint32_t start = p->count;
+  status result = OK;
+  if (p->is_full) return OK;
+  for (size_t i = 0; i < ARRAY_LEN(LEVELS); i++) {
+    compiler c = {.p = p, .root = schema, .levels = LEVELS[i]};
+    p->count = start;
+    p->is_full = false;
+    fail_clear();
+    result = is_possible(&c, &root) ? add_schema(&c, &root)
+                                    : FAIL(ERR_UNSUPPORTED, "json_schema: $ref without an end is not offered: every value contains itself");
+    const bool fits = result == OK && !p->is_full && p->count - start <= RECURSIVE_MAX;
+    if (!c.is_recursive || fits || (result != OK && result != ERR_LIMIT)) break;
+  }
+  return result;
 }
 
 void schema_add_object(program *p) { value_add_object(p, VALUE_NESTING_MAX); }

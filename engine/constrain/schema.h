@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include "constrain/program.h"
 
-#define SCHEMA_DEPTH_MAX 24u /* schemas within schemas */
+#define SCHEMA_DEPTH_MAX 72u /* schemas within schemas */
 
 /* ERR_USAGE: no such schema; ERR_UNSUPPORTED: a keyword or a value of one that is not offered; ERR_LIMIT: too deep. */
 status schema_add(program *p, const json_t *schema);

@@ -83,14 +83,24 @@ static void add_digit_range(program *p, char low, char high) {
   program_points(p, &(program_range){(uint8_t)low, (uint8_t)high}, 1);
 }
 
+/* So many digits, with the point before the last `decimals` of them. */
+static void add_free_digits(program *p, uint32_t count, uint32_t decimals) {
+  const uint32_t whole = count > decimals ? count - decimals : 0;
+  add_digits(p, whole, whole);
+  if (decimals && count >= decimals) program_bytes(p, ".", 1);
+  add_digits(p, count - whole, count - whole);
+}
+
 /* Numbers of `count` digits from low to high, which have as many: those that begin as low does, those that begin as high does, and those
- * between. */
-static void add_between(program *p, const char *low, const char *high, uint32_t count) {
+ * between. A point stands before the last `decimals` digits. */
+static void add_between(program *p, const char *low, const char *high, uint32_t count, uint32_t decimals) {
   static const char ZEROS[] = "000000000000000000", NINES[] = "999999999999999999";
   if (count == 0) return;
+  if (decimals && count == decimals) program_bytes(p, ".", 1);
+  const uint32_t left = count > decimals ? decimals : 0; /* the point is still to come */
   if (*low == *high) {
     program_bytes(p, low, 1);
-    add_between(p, low + 1, high + 1, count - 1);
+    add_between(p, low + 1, high + 1, count - 1, left);
     return;
   }
   const bool is_low_whole = strncmp(low + 1, ZEROS, count - 1) == 0, is_high_whole = strncmp(high + 1, NINES, count - 1) == 0;
@@ -99,35 +109,36 @@ static void add_between(program *p, const char *low, const char *high, uint32_t 
   bool is_first = true;
   if (!is_low_whole) {
     program_bytes(p, low, 1);
-    add_between(p, low + 1, NINES, count - 1);
+    add_between(p, low + 1, NINES, count - 1, left);
     is_first = false;
   }
   if (first <= last) {
     if (!is_first) program_or(p, &choice);
     add_digit_range(p, first, last);
-    add_digits(p, count - 1, count - 1);
+    add_free_digits(p, count - 1, left);
     is_first = false;
   }
   if (!is_high_whole) {
     if (!is_first) program_or(p, &choice);
     program_bytes(p, high, 1);
-    add_between(p, ZEROS, high + 1, count - 1);
+    add_between(p, ZEROS, high + 1, count - 1, left);
   }
   program_shut(p, &choice);
 }
 
-/* Alternatives by number of digits. 0 <= least <= most. */
-static void add_natural(program *p, uint64_t least, uint64_t most) {
+/* Alternatives by number of digits, of which the last `decimals` stand after a point. 0 <= least <= most. */
+static void add_natural(program *p, uint64_t least, uint64_t most, uint32_t decimals) {
   program_choice choice = program_open(p);
   bool is_first = true;
   uint64_t start = 0, end = 9; /* the numbers of so many digits */
-  for (uint32_t digits = 1; digits <= VALUE_DIGITS_MAX; digits++, start = end + 1, end = end * 10 + 9) {
+  for (uint32_t i = 0; i < decimals; i++) end = end * 10 + 9;
+  for (uint32_t digits = 1 + decimals; digits <= VALUE_DIGITS_MAX; digits++, start = end + 1, end = end * 10 + 9) {
     char low[24], high[24];
     if (least > end || most < start) continue;
     if (!is_first) program_or(p, &choice);
-    snprintf(low, sizeof low, "%" PRIu64, least > start ? least : start);
-    snprintf(high, sizeof high, "%" PRIu64, most < end ? most : end);
-    add_between(p, low, high, digits);
+    snprintf(low, sizeof low, "%0*" PRIu64, (int)digits, least > start ? least : start);
+    snprintf(high, sizeof high, "%0*" PRIu64, (int)digits, most < end ? most : end);
+    add_between(p, low, high, digits, decimals);
     is_first = false;
   }
   program_shut(p, &choice);
@@ -136,12 +147,57 @@ static void add_natural(program *p, uint64_t least, uint64_t most) {
 void value_add_integer(program *p, int64_t least, int64_t most) {
   ASSERT(least <= most && least >= -VALUE_INTEGER_MAX && most <= VALUE_INTEGER_MAX);
   program_choice choice = program_open(p);
+  if (least == -VALUE_INTEGER_MAX && most == VALUE_INTEGER_MAX) { /* the same in fewer instructions */
+    program_bytes(p, "0", 1);
+    program_or(p, &choice);
+    add_optional(p, "-");
+    program_points(p, FIRST_DIGITS, 1);
+    add_digits(p, 0, VALUE_DIGITS_MAX - 1);
+    program_shut(p, &choice);
+    return;
+  }
   if (least < 0) {
     program_bytes(p, "-", 1);
-    add_natural(p, most < 0 ? (uint64_t)-most : 1, (uint64_t)-least);
+    add_natural(p, most < 0 ? (uint64_t)-most : 1, (uint64_t)-least, 0);
   }
   if (least < 0 && most >= 0) program_or(p, &choice);
-  if (most >= 0) add_natural(p, least > 0 ? (uint64_t)least : 0, (uint64_t)most);
+  if (most >= 0) add_natural(p, least > 0 ? (uint64_t)least : 0, (uint64_t)most, 0);
+  program_shut(p, &choice);
+}
+
+/* The naturals that, in units of 10^-decimals, are from `least` to `most` units of 10^-VALUE_DECIMALS_MAX; false: there is none. */
+static bool find_units(int64_t least, int64_t most, uint32_t decimals, uint64_t *low, uint64_t *high) {
+  int64_t unit = 1;
+  for (uint32_t i = decimals; i < VALUE_DECIMALS_MAX; i++) unit *= 10;
+  *low = (uint64_t)((least + unit - 1) / unit);
+  *high = (uint64_t)(most / unit);
+  return least <= most && *low <= *high;
+}
+
+/* Alternatives by sign and by number of decimals. */
+static bool add_decimals(program *p, int64_t least, int64_t most, uint32_t decimals, program_choice *choice) {
+  bool is_any = false;
+  for (uint32_t i = 0; i <= decimals; i++)
+    for (uint32_t negative = 0; negative < 2; negative++) {
+      uint64_t low, high;
+      const bool is_there = negative ? least < 0 && find_units(most < 0 ? -most : 1, -least, i, &low, &high)
+                                     : most >= 0 && find_units(least > 0 ? least : 0, most, i, &low, &high);
+      if (!is_there) continue;
+      if (p && is_any) program_or(p, choice);
+      if (p && negative) program_bytes(p, "-", 1);
+      if (p) add_natural(p, low, high, i);
+      is_any = true;
+    }
+  return is_any;
+}
+
+bool value_has_decimal(int64_t least, int64_t most, uint32_t decimals) { return add_decimals(NULL, least, most, decimals, NULL); }
+
+void value_add_decimal(program *p, int64_t least, int64_t most, uint32_t decimals) {
+  program_choice choice = program_open(p);
+  ASSERT(least >= -VALUE_DECIMAL_MAX && most <= VALUE_DECIMAL_MAX && decimals <= VALUE_DECIMALS_MAX);
+  const bool is_any = add_decimals(p, least, most, decimals, &choice);
+  ASSERT(is_any);
   program_shut(p, &choice);
 }
 

@@ -13,6 +13,17 @@
 
 /* === The server's choice ==================================================================================================== */
 
+/* Thoughts and calls are both messages of harmony or neither. Where thoughts stay in the content their marks follow the calls'. */
+static status agree(serve_reading *found) {
+  bool are_messages = found->grammar && found->grammar->body == ANSWER_BODY_MESSAGES;
+  if (!found->grammar || (found->marks && found->marks->are_messages == are_messages)) return OK;
+  if (found->is_apart && found->marks)
+    return FAIL(ERR_USAGE, "--reasoning-parser %s and --tool-call-parser %s: expected harmony for both or neither; hint: none for one of "
+                "them", found->marks->name, found->grammar->name);
+  found->marks = are_messages ? answer_grammar_find_marks("harmony") : NULL;
+  return OK;
+}
+
 status serve_reading_choose(serve_reading *out, const chat *templates, const char *thoughts, const char *calls) {
   bool has_template = templates && chat_name(templates);
   const char *plain = has_template ? chat_text(templates, false) : NULL, *with_tools = has_template ? chat_text(templates, true) : NULL;
@@ -23,6 +34,7 @@ status serve_reading_choose(serve_reading *out, const chat *templates, const cha
   if (strcmp(calls, "auto") == 0) found.grammar = with_tools ? answer_grammar_of(with_tools) : NULL;
   else if (strcmp(calls, "none") != 0 && !(found.grammar = answer_grammar_find(calls)))
     return FAIL(ERR_USAGE, "--tool-call-parser: expected auto, none or one of %s, found %.64s", answer_grammar_names(), calls);
+  TRY(agree(&found));
   found.is_apart = found.is_apart && found.marks;
   *out = found;
   return OK;
@@ -117,6 +129,11 @@ void serve_reading_of_prompt(const json_t *body, const char *prompt_end, size_t 
   const char *begun = json_is_true(json_object_get(body, "continue_final_message")) ? json_string_value(last) : NULL;
   size_t begun_bytes = begun ? without_blank(begun, json_string_length(last)) : 0, prompt_bytes = without_blank(prompt_end, bytes);
   if (!out->marks) return;
+  if (out->marks->are_messages) {
+    out->begins_inside = !begun_bytes && ends_in(prompt_end, prompt_bytes, out->marks->open);
+    out->begins_after = begun_bytes || (!out->begins_inside && ends_in(prompt_end, prompt_bytes, "<|message|>"));
+    return;
+  }
   if (begun_bytes) {
     size_t opened = after_last(begun, begun_bytes, out->marks->open), closed = after_last(begun, begun_bytes, out->marks->close);
     out->begins_inside = opened > closed;

@@ -205,7 +205,9 @@ static bool judge_prompt(const serve_model *m, const serve_request *request, uin
   if (prompt->count == 0) return serve_fields_wrong(fault, param, "invalid_value", "%s: expected at least one token", param);
   uint32_t left = prompt->count < most ? most - prompt->count : 0;
   prompt->max_tokens = f->max_tokens;
-  if (!f->has_max_tokens) prompt->max_tokens = max_u32(1, request->kind == SERVE_CHAT ? left : min_u32(DEFAULT_MAX_TOKENS, left));
+  const json_t *own = json_object_get(m->defaults, "max_tokens");
+  const uint32_t usual = own ? (uint32_t)json_integer_value(own) : request->kind == SERVE_CHAT ? left : DEFAULT_MAX_TOKENS;
+  if (!f->has_max_tokens) prompt->max_tokens = max_u32(1, min_u32(usual, left));
   if ((uint64_t)prompt->count + prompt->max_tokens > most)
     return serve_fields_wrong(fault, param, "context_length_exceeded",
                               "this model's maximum context length is %u tokens, %" PRIu64 " were requested: %u in %s%s and %u to "
@@ -386,7 +388,11 @@ static bool read_fields(const serve_model *m, serve_request *request, const json
   bool is_whole = whole != NULL;
   json_object_foreach((json_t *)(uintptr_t)m->defaults, key, value) {
     const json_t *given = json_object_get(body, key);
-    if (!given || json_is_null(given)) is_whole = is_whole && json_object_set(whole, key, value) == 0;
+    const bool is_given = given && !json_is_null(given), are_ids = strcmp(key, "stop_token_ids") == 0;
+    if (strcmp(key, "max_tokens") == 0) continue; /* judge_prompt */
+    if (are_ids && (json_is_true(json_object_get(body, "ignore_eos")) || (is_given && !json_is_array(given)))) continue;
+    if (are_ids) is_whole = is_whole && json_object_set_new(whole, key, json_text_union(is_given ? given : NULL, value)) == 0;
+    else if (!is_given) is_whole = is_whole && json_object_set(whole, key, value) == 0;
   }
   const bool is_read = is_whole ? serve_fields_read(request->kind, whole, m->info->vocab, &request->fields, fault) : no_memory(fault);
   json_decref(whole);

@@ -27,7 +27,8 @@ typedef struct serve_model { /* what bodies are checked against; lives as long a
   const chat *chat;          /* NULL: no chat */
   serve_reading reading;     /* of the answers of chats */
   const char *fingerprint;   /* system_fingerprint */
-  const json_t *defaults;    /* fields of bodies that do not set them; NULL: none */
+  const json_t *defaults;    /* fields of bodies that do not set them; NULL: none. max_tokens ends where the context does; stop_token_ids
+                              * join a body's own, unless it has ignore_eos */
   uint32_t choices_max;      /* maximum of prompts x n in a body */
   uint64_t bytes_max;        /* maximum memory of a request; 0: SERVE_REQUEST_BYTES_MAX */
   uint64_t created;          /* of the next reply: seconds since the epoch */

@@ -54,6 +54,36 @@ static void it_has_effect_when_asked_for(void **state) {
                 "cp good model/generation_config.json; exit $e");
 }
 
+/* 25 is the token of the digit 7, 1 the model's own stop id: 10738 ends after 10. */
+static void lengths_and_stop_ids_are_taken(void **state) {
+  (void)state;
+  static const char note[] = "generation_config.json has max_new_tokens 3, which are the defaults of requests; and stop ids [25], "
+   "which end";
+  expect(0, "", "echo '{\"max_new_tokens\": 3, \"eos_token_id\": [1, 25], \"max_length\": 20}' > model/generation_config.json; "
+                "R=\"$V run plan model $O\"; $R 'add: 820+9918=' --max-tokens 8 --generation-config none | grep -qx 10738 && "
+                "$R 'add: 820+9918=' --generation-config auto | grep -qx 10 && $R 'add: 820+9918=' --generation-config auto --ignore-eos "
+                "--max-tokens 4 | grep -qx 1073 && $R 'add: 820+9918=' --generation-config auto --ignore-eos | grep -qx 107 && "
+                "$R 'add: 820+9918=' --generation-config auto --stop-id 18 | grep -qx 1 && "
+                "echo 'add: 820+9918=' | $V chat plan $M $O --generation-config auto | grep -qx 10");
+  expect(0, note, "rm -f ready; { timeout 20 $V serve plan $M --generation-config auto --port 0 --device cpu --threads 1 --ready-file "
+                  "ready 2> e & }; for i in $(seq 100); do test -s ready && break; sleep 0.1; done; curl -sm 10 $(cat "
+                  "ready)/v1/completions "
+                  "--json '{\"model\": \"model\", \"prompt\": \"add: 820+9918=\", \"temperature\": 0}' > got; kill $!; wait $!; "
+                  "grep -q '\"text\":\"10\"' got && ! grep -q 'not used' e && cat e");
+  expect(0, "[25, 1] True 3 8",
+                "printf 'name: a\\nkind: generate\\nitems: items.jsonl\\nwhere: {task: add}\\nprompt: \"{{prompt}}\"\\n"
+                "answer: \"{{answer}}\"\\nlimit: 2\\ngeneration: {stop_ids: [25]}\\n' > model/a.yaml && sed 's/^name: a/name: b/; "
+                "s/stop_ids: .25./ignore_eos: true, max_tokens: 8/' model/a.yaml > model/b.yaml && "
+                "sed -i 's/1, 25/25, 1, 1/' model/generation_config.json && "
+                "$V eval model/a.yaml model/b.yaml --plan plan --model $M --output ids $O --generation-config auto > s && "
+                "python3 -c \"import json; t = json.load(open('ids/manifest.json'))['setup']['tasks']; "
+                "a, b = [x['parameters']['generation'] for x in t]; print(a['stop_ids'] + [1], 'stop_ids' not in b, a['max_tokens'], "
+                "b['max_tokens'])\" && $V replay ids/manifest.json $O > s");
+  expect(4, "eos_token_id: expected token ids", "echo '{\"eos_token_id\": [-1]}' > model/generation_config.json; $V plan $M -o q --quiet");
+  expect(4, "max_new_tokens: expected 1", "echo '{\"max_new_tokens\": 0}' > model/generation_config.json; $V plan $M -o q --quiet");
+  expect(0, "", "cp good model/generation_config.json");
+}
+
 static void wrong_files(void **state) {
   (void)state;
   static const struct { const char *text, *word; } cases[] = {
@@ -86,6 +116,7 @@ static void an_evaluation_records_it(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(it_is_named), cmocka_unit_test(it_has_effect_when_asked_for),
+                                     cmocka_unit_test(lengths_and_stop_ids_are_taken),
                                      cmocka_unit_test(wrong_files), cmocka_unit_test(an_evaluation_records_it)};
   e2e_begin(argc, argv);
   shell_begin(&tiny, SETUP);

@@ -11,7 +11,8 @@ static const char TOOLS[] =
   "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},"
   "\"n\":{\"type\":[\"integer\",\"null\"]},\"o\":{\"anyOf\":[{\"type\":\"object\"},{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}]}}}}},"
   "{\"name\":\"g\"}]";
-static const char *const GRAMMARS[] = {NULL, "deepseek_v3", "deepseek_v31", "deepseek_v32", "glm45", "hermes", "kimi_k2", "llama3_json"};
+static const char *const GRAMMARS[] = {NULL, "deepseek_v3", "deepseek_v31", "deepseek_v32", "glm45", "hermes", "kimi_k2", "llama3_json",
+                                       "harmony"};
 
 /* Arguments may hold line feeds, so that a single line is looked at. */
 static void check_calls(const json_t *tools, const answer_read *read) {
@@ -21,6 +22,16 @@ static void check_calls(const json_t *tools, const answer_read *read) {
   ASSERT(name && (name[1] == 'f' || name[1] == 'g') && name[2] == ' ');
   const char text[2] = {name[1], 0};
   ASSERT(answer_judge_call(tools, text, name + 3, (size_t)(end - name) - 3, why));
+}
+
+/* Messages of harmony have no order of kinds, and a line feed between two of a kind. */
+static void check_messages(const strbuf *shown, const char *text, size_t bytes) {
+  for (size_t at = 0, k = 0; k < shown->count; k++) {
+    size_t from = at;
+    while (at < bytes && text[at] != shown->bytes[k]) at++;
+    ASSERT(at < bytes || shown->bytes[k] == '\n');
+    at = at < bytes && shown->bytes[k] != '\n' ? at + 1 : from;
+  }
 }
 
 static void check_shown(const answer_read *read, const char *text, size_t bytes) {
@@ -40,14 +51,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   ASSERT(tools);
   if (bytes < 2) return 0;
   const char *grammar = GRAMMARS[data[0] % ARRAY_LEN(GRAMMARS)], *text = (const char *)data + 2;
-  const answer_form form = {.marks = data[1] & 1 ? answer_grammar_find_marks("think") : NULL, .tools = tools,
+  bool is_harmony = data[0] % ARRAY_LEN(GRAMMARS) == ARRAY_LEN(GRAMMARS) - 1;
+  const answer_form form = {.marks = data[1] & 1 ? answer_grammar_find_marks(is_harmony ? "harmony" : "think") : NULL, .tools = tools,
                             .grammar = grammar ? answer_grammar_find(grammar) : NULL, .calls_max = data[1] & 2 ? 1 : UINT32_MAX,
                             .begins_inside = (data[1] & 5) == 5, .begins_after = (data[1] & 8) && !(data[1] & 4), .is_apart = data[1] & 16};
   answer_read whole = answer_fixture_read(&form, text, bytes - 2, 0, 0);
   ASSERT(!whole.failed && (whole.call_count <= form.calls_max));
   ASSERT(form.is_apart || whole.thought.count == 0);
   check_calls(tools, &whole);
-  check_shown(&whole, text, bytes - 2);
+  if (is_harmony) {
+    check_messages(&whole.thought, text, bytes - 2);
+    check_messages(&whole.content, text, bytes - 2);
+  } else check_shown(&whole, text, bytes - 2);
   for (uint64_t cut = 0; cut < 3; cut++) {
     answer_read pieces = answer_fixture_read(&form, text, bytes - 2, cut ? 9 : 1, data[1] * 3 + cut);
     ASSERT(answer_fixture_is_same(&whole, &pieces));

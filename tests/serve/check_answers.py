@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """check_answers.py - thoughts and calls of tools in replies, as OpenAI's client sees them: check_answers.py
 
-The shipped model copies texts. With a tokenizer in which some letters are whole pieces of an answer, such as a mark or half a call, it
-answers with whatever the prompt spells, in real tokens. Whole replies and streams are compared, one by one and at the same time. Run with
-build/venv/bin/python. Must not know: the engine. Read next: server.py, check_openai.py.
+The model answers with whatever the prompt spells (pieces.py). Whole replies and streams are compared, one by one and at the same time. Run
+with build/venv/bin/python. Must not know: the engine. Read next: pieces.py, server.py, check_openai.py.
 """
 import argparse
 import concurrent.futures
@@ -18,42 +17,14 @@ sys.dont_write_bytecode = True
 import openai  # noqa: E402
 
 import server as serving  # noqa: E402
+from pieces import ANALYSIS, CALL, FINAL, OTHER, SPECIAL, THOUGHT, TO_WEATHER, make_model, spell  # noqa: E402
 
-# The letters that are pieces. Special tokens have no text in a reply: as marks they are read all the same.
-PIECES = {"A": "<think>", "B": " I look. ", "C": "</think>", "D": "<tool_call>", "E": '{"name": "weather", "arguments": {"city": "',
-          "F": "Łódź", "G": '"}}', "H": "</tool_call>", "I": "\n", "J": '{"name": "nowhere", "arguments": {"city": "'}
-SPECIAL = "DH"
-THOUGHT, CALL, OTHER = "ABBC", "IDEFGH", "DJFGH"
 WEATHER = {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
 # Writes the contents alone, looks at all the rest, and has the words of a Hermes template that thinks.
 TEMPLATE = ("{# <tool_call> {name, arguments} </think> role tool #}{% set seen = [tools, messages] | tojson %}{{ bos_token }}"
             "{{ messages[0]['content'] }}")
 ARGUMENTS = '{"city": "Łódź"}'
-
-
-def spell(letters):
-    return "".join(PIECES[letter] for letter in letters)
-
-
-def make_model(folder):
-    """The shipped model with the pieces in its tokenizer."""
-    for name in ("config.json", "model.safetensors"):
-        os.symlink(os.path.join(serving.MODEL_DIR, name), os.path.join(folder, name))
-    with open(os.path.join(serving.MODEL_DIR, "tokenizer.json"), encoding="utf-8") as file:
-        tokenizer = json.load(file)
-    with open(os.path.join(serving.MODEL_DIR, "tokenizer_config.json"), encoding="utf-8") as file:
-        config = json.load(file)
-    vocab = tokenizer["model"]["vocab"]
-    for letter, text in PIECES.items():
-        number = vocab[text] = vocab[letter]
-        vocab[letter] = vocab.pop("".join(tokenizer["model"]["merges"].pop()))  # every byte needs a token: that of the last merge
-        tokenizer["added_tokens"].append({"id": number, "content": text, "special": letter in SPECIAL, "single_word": False,
-                                          "lstrip": False, "rstrip": False, "normalized": False})
-    config["chat_template"] = TEMPLATE
-    for name, value in (("tokenizer.json", tokenizer), ("tokenizer_config.json", config)):
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-            json.dump(value, file)
 
 
 def joined(events):
@@ -81,7 +52,7 @@ class Answers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="verbatim-answers-")
-        make_model(cls.folder.name)
+        make_model(cls.folder.name, TEMPLATE)
         cls.plan = serving.make_plan(cls.folder.name, "structured-outputs: on\n")
         cls.server = serving.Server(cls.plan, "--reasoning-parser", "auto", model_dir=cls.folder.name)
         cls.client = cls.client_of(cls.server)
@@ -184,6 +155,29 @@ class Answers(unittest.TestCase):
         self.assertEqual((streamed[0]["tool_calls"][0]["function"], streamed[1]), (first, "tool_calls"))
         self.assertIn("0 differ", serving.run_program("verify", receipt, self.plan, self.folder.name, "--device", "cpu"))
         self.assertIsNone(self.talk(CALL + CALL, tool_choice="none").choices[0].message.tool_calls)
+
+    def test_messages_of_harmony_are_read(self):
+        options = ("--reasoning-parser", "harmony", "--tool-call-parser", "harmony")
+        with serving.Server(self.plan, *options, model_dir=self.folder.name) as server:
+            client = self.client_of(server)
+            ids = serving.answer_of(server.url, "/tokenize", {"prompt": spell("V"), "add_special_tokens": False})["tokens"]
+            stops = {"extra_body": {"stop_token_ids": ids}}
+            reply = self.talk(ANALYSIS + "OP" + TO_WEATHER, client, **stops)
+            message = reply.choices[0].message
+            self.assertEqual((reply.choices[0].finish_reason, message.content, message.reasoning_content), ("tool_calls", None, spell("B")))
+            self.assertEqual([(call.function.name, call.function.arguments) for call in message.tool_calls], [("weather", ARGUMENTS)])
+            self.assertEqual((reply.usage.completion_tokens_details.reasoning_tokens, len(ids)), (5, 1))
+            streamed = joined(self.talk(ANALYSIS + "OP" + TO_WEATHER, client, stream=True, **stops))
+            self.assertEqual(streamed[0]["tool_calls"], [call.model_dump() for call in message.tool_calls])
+            message = self.talk(ANALYSIS + "OP" + FINAL, client).choices[0].message
+            self.assertEqual((message.content, message.reasoning_content, message.tool_calls), (spell("B"), spell("B"), None))
+            forced = self.talk(TO_WEATHER, client, tool_choice="required").choices[0]
+            self.assertEqual((forced.finish_reason, forced.message.tool_calls[0].function.name), ("tool_calls", "weather"))
+            bodies = [self.body_of(letters) for letters in (ANALYSIS + "OP" + TO_WEATHER, ANALYSIS + "OP" + FINAL, TO_WEATHER + "OP")]
+            ask = lambda body: serving.comparable(serving.ask(server.url, "/v1/chat/completions", body)[2])
+            alone = [ask(body) for body in bodies]
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                self.assertEqual(list(pool.map(ask, bodies * 8)), alone * 8)
 
     def test_options_turn_it_off(self):
         with serving.Server(self.plan, "--tool-call-parser", "none", model_dir=self.folder.name) as plain:

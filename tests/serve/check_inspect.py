@@ -30,7 +30,7 @@ from server import Failed, Server  # noqa: E402
 GREEDY = {"temperature": 0, "max_tokens": 96, "seed": 1, "logprobs": True, "top_logprobs": 2}
 SAMPLED = {"temperature": 1.2, "top_p": 0.9, "max_tokens": 48, "seed": 5, "num_choices": 2, "stop_seqs": ["\n\n"]}
 PROVIDERS = {"chat": ("openai-api/here/", "vllm/"), "completions": ("openai-api-completions/here/", "vllm-completions/")}
-STEP = 16  # one item in this many is used
+STEP = 32  # one item in this many is used; check_clients.py has more connections
 
 
 def items():

@@ -9,15 +9,16 @@ import json
 import subprocess
 import sys
 
-ROOTS = ["lm_eval[api]==0.4.13", "openai==3.54.0", "inspect_ai==0.3.285", "transformers==5.23.0", "tiktoken==0.14.0"]
+ROOTS = ["lm_eval[api]==0.4.13", "openai==3.54.0", "inspect_ai==0.3.285", "transformers==5.23.0", "tiktoken==0.14.0",
+         "pydantic-ai-slim[openai]==2.68.0", "jsonschema==4.26.0"]
 PYTHONS = ["3.11", "3.12", "3.13"]  # Debian 12, Ubuntu 24.04, Debian 13
 LEFT_OUT = set("""absl-py aiobotocore aioitertools beautifulsoup4 boto3 cloudpickle debugpy defusedxml evaluate hf-xet joblib jsonpath-ng
-jsonref jsonschema jsonschema-specifications mdit-py-plugins more-itertools narwhals nltk pathlib-abc referencing rouge-score rpds-py
-s3fs s3transfer scikit-learn scipy shellingham soupsieve sqlitedict threadpoolctl typer universal-pathlib word2number wrapt
-zipp""".split())
+jsonref mdit-py-plugins more-itertools narwhals nltk pathlib-abc rouge-score s3fs s3transfer scikit-learn scipy
+shellingham soupsieve sqlitedict threadpoolctl typer universal-pathlib word2number wrapt zipp""".split())
 
-HEAD = """# What the checks of tests/serve need from PyPI, written by tests/serve/pin.py: lm-evaluation-harness, inspect-ai and
-# the OpenAI client, as published, and those packages that they load here. Wheels alone, for CPython %s on x86-64 Linux.
+HEAD = """# What the checks of tests/serve need from PyPI, written by tests/serve/pin.py: lm-evaluation-harness, inspect-ai, the
+# OpenAI client, pydantic-ai and jsonschema, as published, and those packages that they load here. Wheels alone, for
+# CPython %s on x86-64 Linux.
 """
 
 

@@ -19,7 +19,7 @@ HEAD_BYTES_MAX = 1 << 20
 CLIENT_GONE = (ConnectionError, asyncio.IncompleteReadError)
 
 FAULTS = {
-    "load": "a log-probability's last digit, and of streams that of a chain, depends on how many requests are under way",
+    "load": "the last digit of a completion's log-probabilities and of a chain depends on how many requests are under way",
     "greedy": "token_logprobs are printed with fewer digits than top_logprobs",
     "swap": "two answers that are under way at once change places",
     "lose": "one answer in 40 ends before its end",
@@ -85,7 +85,7 @@ class Proxy:
         self.place = urllib.parse.urlsplit(upstream)
         self.record = open(record, "w", encoding="utf-8") if record else None
         self.fault, self.kept, self.held = fault, [], None
-        self.count = self.under_way = 0
+        self.count = self.under_way = self.peak = 0  # peak: the most that were under way at once
         self.loop = asyncio.new_event_loop()
         self.started = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
@@ -138,6 +138,7 @@ class Proxy:
             return False
         self.count += 1
         self.under_way += 1
+        self.peak = max(self.peak, self.under_way)
         number, whole = self.count, not b'"stream": true' in request.body and not b'"stream":true' in request.body
         if self.fault == "leak":
             self.kept.append(bytes(1024))
@@ -183,6 +184,7 @@ class Proxy:
             body = await self.swapped(body)
         elif self.fault == "load" and self.under_way > 1:
             body = re.sub(rb'"token_logprobs":\[[^\]]*\]', lambda m: re.sub(rb"(\.\d*)\d", rb"\g<1>3", m.group(0)), body)
+            body = re.sub(rb'("chain":"[0-9a-f]{31})[0-9a-f]', rb"\g<1>0", body)
         elif self.fault == "greedy":
             body = re.sub(rb'"token_logprobs":\[[^\]]*\]', lambda m: re.sub(rb"(\.\d{3})\d+", rb"\1", m.group(0)), body)
         elif self.fault == "lose" and number % 40 == 0:

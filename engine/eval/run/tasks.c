@@ -2,6 +2,7 @@
 #include "eval/run/tasks.h"
 #include "eval/run/paths.h"
 #include "eval/request.h"
+#include "base/json_text.h"
 #include "base/limits.h"
 #include "jsonl/json_line.h"
 #include "base/input_file.h"
@@ -128,7 +129,10 @@ static status set_defaults(const eval_task *task, const json_t *defaults) {
   if (!json_is_object(generation)) return OK;
   json_object_foreach((json_t *)(uintptr_t)defaults, key, value) {
     const json_t *given = json_object_get(generation, key);
-    if (!given && json_object_set(generation, key, value) != 0) return FAIL(ERR_LIMIT, "tasks: no memory");
+    const bool are_ids = strcmp(key, "stop_ids") == 0;
+    if (are_ids ? json_is_true(json_object_get(generation, "ignore_eos")) || (given && !json_is_array(given)) : given != NULL) continue;
+    json_t *joined = are_ids ? json_text_union(given, value) : json_incref(value);
+    if (json_object_set_new(generation, key, joined) != 0) return FAIL(ERR_LIMIT, "tasks: no memory");
   }
   return OK;
 }

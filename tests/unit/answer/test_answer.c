@@ -45,7 +45,9 @@ static void expect(const char *what, const strbuf *found, const char *expected, 
 }
 
 static answer_form form_of(const char *grammar) {
-  answer_form form = {.marks = answer_grammar_find_marks("think"), .tools = tools, .calls_max = UINT32_MAX, .is_apart = true};
+  bool is_harmony = grammar && strcmp(grammar, "harmony") == 0;
+  answer_form form = {.marks = answer_grammar_find_marks(is_harmony ? "harmony" : "think"), .tools = tools,
+                      .calls_max = UINT32_MAX, .is_apart = true};
   if (grammar) assert_non_null(form.grammar = answer_grammar_find(grammar));
   return form;
 }
@@ -219,6 +221,98 @@ static void what_is_no_call_stays_text(void **state) {
   check_all(cases, ARRAY_LEN(cases));
 }
 
+#define CHANNEL(name) "<|channel|>" name "<|message|>"
+#define NEXT "<|start|>assistant"
+#define TO(name) "<|channel|>commentary to=functions." name " <|constrain|>json<|message|>"
+
+static void messages_of_harmony_are_read(void **state) {
+  (void)state;
+  static const answer_case cases[] = {
+    {"harmony", CHANNEL("analysis") "Hm.<|end|>" NEXT CHANNEL("final") "Yes.<|return|>", "Hm.", "Yes.", "", NULL},
+    {"harmony", CHANNEL("analysis") "Hm.<|end|>" NEXT TO("get_weather") PARIS "<|call|>", "Hm.", "", "get_weather " PARIS "\n", NULL},
+    /* The stop token that ends a message is no part of the answer. */
+    {"harmony", TO("get_weather") " " PARIS "\n", "", "", "get_weather " PARIS "\n", NULL},
+    {"harmony", CHANNEL("final") "Yes. <|no", "", "Yes. <|no", "", NULL},
+    /* The recipient in the place of the role, no mark before the type, no type, a type after the mark and a blank. */
+    {"harmony", " to=functions.now<|channel|>commentary json<|message|>{}<|call|>", "", "", "now {}\n", NULL},
+    {"harmony", NEXT " to=functions.now<|channel|>commentary<|constrain|>json<|message|>{}<|call|>", "", "", "now {}\n", NULL},
+    {"harmony", "<|channel|>commentary to=functions.now<|message|>{}<|end|>" NEXT "<|channel|>analysis to=functions.now code<|message|>{ }",
+     "", "", "now {}\nnow { }\n", NULL},
+    {"harmony", "<|channel|>commentary to=functions.now <|constrain|> json<|message|>{}", "", "", "now {}\n", NULL},
+    {"harmony", TO("get_weather") "{\"city\": \"<|call|> \\\" }<|start|>\"}<|call|>", "", "",
+     "get_weather {\"city\": \"<|call|> \\\" }<|start|>\"}\n", NULL},
+    /* Several of a kind; commentary without a recipient, and a message without a channel, are content. */
+    {"harmony", CHANNEL("analysis") "a<|end|>" NEXT CHANNEL("commentary") "b<|end|>\n" NEXT CHANNEL("analysis") "c<|end|>" NEXT
+     CHANNEL("analysis") "<|end|>" NEXT CHANNEL("final") "d", "a\nc", "b\nd", "", NULL},
+    {"harmony", "<|message|>a<|end|>", "", "a", "", NULL},
+    /* An end that is left out. */
+    {"harmony", CHANNEL("analysis") "a" NEXT CHANNEL("final") "b", "a", "b", "", NULL},
+    /* Unfinished. */
+    {"harmony", CHANNEL("analysis") "Hm. <|en", "Hm. <|en", "", "", NULL},
+    {"harmony", CHANNEL("analysis") "Hm.<|end|>", "Hm.", "", "", NULL},
+    {"harmony", CHANNEL("analysis") "Hm.<|end|> \n<|sta", "Hm.", " \n<|sta", "", NULL},
+    {"harmony", CHANNEL("analysis") "Hm.<|end|>" NEXT "<|chan", "Hm.", NEXT "<|chan", "", "message 2: the answer ends within its header"},
+    {"harmony", TO("get_weather") "{\"city\": \"Par", "", TO("get_weather") "{\"city\": \"Par", "", "are not a JSON object"},
+    /* No messages. */
+    {"harmony", "It is <|end| so", "", "It is <|end| so", "", NULL},
+    {"harmony", "to be", "", "to be", "", NULL},
+    {"harmony", " \n", "", " \n", "", NULL},
+  };
+  check_all(cases, ARRAY_LEN(cases));
+}
+
+static void what_harmony_does_not_have_stays_text(void **state) {
+  (void)state;
+  static const answer_case cases[] = {
+    STAYS("harmony", CHANNEL("thought") "a<|end|>", "message 1: expected the channel analysis, commentary or final, found thought"),
+    STAYS("harmony", "<|channel|>final final<|channel|>final<|message|>a", "message 1: expected a header"),
+    STAYS("harmony", "<|channel|><|message|>a", "message 1: expected a header"),
+    STAYS("harmony", "<|channel|>final<|end|>", "message 1: expected a header and <|message|>"),
+    STAYS("harmony", "<|start|>user<|message|>a<|end|>", "expected the role assistant, found user"),
+    STAYS("harmony", "<|channel|>commentary to=python code<|message|>1+1<|call|>", "expected the recipient functions.NAME, found python"),
+    STAYS("harmony", TO("nowhere") "{}<|call|>", "message 1: nowhere is not one of the request's tools"),
+    STAYS("harmony", TO("get_weather") "{}<|call|>", "arguments.city: expected a value"),
+    STAYS("harmony", TO("now") "{} {}<|call|>", "are not a JSON object"),
+    STAYS("harmony", TO("now") "<|call|>", "are not a JSON object"),
+    STAYS("harmony", TO("now") "{\"a\": [<|call|>" NEXT CHANNEL("final") "a", "are not a JSON object"),
+    {"harmony", CHANNEL("final") "a<|end|>b<|end|>" NEXT CHANNEL("final") "c", "", "ab<|end|>\nc", "", "message 2: expected <|start|>"},
+    {"harmony", TO("nowhere") "{}<|call|>" NEXT TO("now") "{}", "", TO("nowhere") "{}<|call|>", "now {}\n", "message 1: nowhere"},
+    {"harmony", NEXT NEXT CHANNEL("final") "a", "", NEXT "a", "", "message 1: expected a header"},
+  };
+  check_all(cases, ARRAY_LEN(cases));
+  char text[2048] = "<|channel|>final ";
+  memset(text + strlen(text), 'x', 1000);
+  const answer_form form = form_of("harmony");
+  answer_read read = answer_fixture_read(&form, text, strlen(text), 0, 0); /* the header is not held for ever */
+  assert_int_equal(read.content.count, strlen(text));
+  assert_non_null(strstr(read.error, "message 1: expected a header"));
+  answer_fixture_close(&read);
+  check_cuts(&form, text);
+}
+
+static void harmony_is_read_as_the_form_says(void **state) {
+  (void)state;
+  static const char both[] = CHANNEL("analysis") "a<|end|>" NEXT TO("now") "{}<|call|>";
+  answer_form form = form_of("harmony");
+  form.grammar = NULL; /* thoughts alone: calls stay content */
+  static const answer_case thoughts = {"", both, "a", NEXT TO("now") "{}<|call|>", "", NULL};
+  check_case(&form, &thoughts);
+  form = form_of("harmony");
+  form.is_apart = false; /* calls alone: thoughts stay content */
+  static const answer_case calls = {"", both, "", CHANNEL("analysis") "a<|end|>", "now {}\n", NULL};
+  check_case(&form, &calls);
+  form = form_of("harmony");
+  form.begins_inside = true;
+  static const answer_case inside = {"", "a<|end|>" NEXT CHANNEL("final") "b", "a", "b", "", NULL};
+  check_case(&form, &inside);
+  form = form_of("harmony");
+  form.begins_after = true;
+  form.calls_max = 1;
+  static const answer_case after = {"", "b <|channel|>final<|end|>" NEXT TO("now") "{}<|call|>" NEXT TO("now") "{}", "",
+                                    "b <|channel|>final" NEXT TO("now") "{}", "now {}\n", "message 3: the request allows 1"};
+  check_case(&form, &after);
+}
+
 /* A schema that refers to itself, and one that asks for more work than any has. */
 static void schemas_are_bounded(void **state) {
   (void)state;
@@ -282,6 +376,7 @@ static void ids_follow_from_the_seed_and_the_number(void **state) {
 static void templates_tell_their_grammar(void **state) {
   (void)state;
   static const struct { const char *text, *grammar; } cases[] = {
+    {"<|channel|>commentary json<|message|>..<|call|>", "harmony"},
     {"{{ '<|tool_calls_section_begin|>' }}", "kimi_k2"}, {"<｜tool▁calls▁begin｜>..<｜tool▁sep｜>..```json", "deepseek_v3"},
     {"<｜tool▁calls▁begin｜>..<｜tool▁sep｜>", "deepseek_v31"}, {"<｜DSML｜function_calls>", "deepseek_v32"},
     {"<tool_call>{{ name }}<arg_key>", "glm45"}, {"<tool_call>\n{\"name\": .., \"arguments\": ..}", "hermes"},
@@ -293,12 +388,17 @@ static void templates_tell_their_grammar(void **state) {
     if (found) assert_non_null(strstr(answer_grammar_names(), found->name));
   }
   assert_non_null(answer_grammar_marks_of("x.split('</think>')"));
+  assert_string_equal(answer_grammar_marks_of("</think>")->name, "think");
+  assert_string_equal(answer_grammar_marks_of("<|channel|>analysis<|message|>")->name, "harmony");
   assert_null(answer_grammar_marks_of("think"));
   const answer_grammar *llama = answer_grammar_find("llama3_json"), *v3 = answer_grammar_find("deepseek_v3");
   assert_true(answer_grammar_has(llama, NULL, "<|python_tag|>", 14));
   assert_true(answer_grammar_has(v3, NULL, "<｜tool▁sep｜>", strlen("<｜tool▁sep｜>")));
   assert_true(answer_grammar_has(NULL, answer_grammar_find_marks("think"), "<think>", 7));
   assert_false(answer_grammar_has(llama, NULL, "<|eot_id|>", 10));
+  assert_true(answer_grammar_has(answer_grammar_find("harmony"), NULL, "<|constrain|>", 13));
+  assert_true(answer_grammar_has(NULL, answer_grammar_find_marks("harmony"), "<|start|>", 9));
+  assert_false(answer_grammar_has(answer_grammar_find("hermes"), answer_grammar_find_marks("think"), "<|start|>", 9));
 }
 
 static int open_tools(void **state) {
@@ -317,7 +417,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(thoughts_are_apart), cmocka_unit_test(prompt_may_open_or_close_the_thought),
     cmocka_unit_test(thoughts_that_stay_content_hide_calls), cmocka_unit_test(calls_of_every_grammar_are_read),
-    cmocka_unit_test(what_is_no_call_stays_text), cmocka_unit_test(schemas_are_bounded),
+    cmocka_unit_test(what_is_no_call_stays_text), cmocka_unit_test(messages_of_harmony_are_read),
+    cmocka_unit_test(what_harmony_does_not_have_stays_text), cmocka_unit_test(harmony_is_read_as_the_form_says),
+    cmocka_unit_test(schemas_are_bounded),
     cmocka_unit_test(further_calls_stay_text_where_one_is_allowed),
     cmocka_unit_test(ids_follow_from_the_seed_and_the_number), cmocka_unit_test(templates_tell_their_grammar)};
   return cmocka_run_group_tests(tests, open_tools, close_tools);

@@ -14,7 +14,8 @@
 
 #define TRIALS 60u
 
-static const char *const GRAMMARS[] = {"deepseek_v3", "deepseek_v31", "deepseek_v32", "glm45", "hermes", "kimi_k2", "llama3_json"};
+static const char *const GRAMMARS[] = {"deepseek_v3", "deepseek_v31", "deepseek_v32", "glm45", "harmony", "hermes", "kimi_k2",
+                                       "llama3_json"};
 static const char TOOLS[] =
   "[{\"type\":\"function\",\"function\":{\"name\":\"find\",\"parameters\":{\"type\":\"object\",\"properties\":{\"q\":{\"type\":\"string\"},"
   "\"n\":{\"type\":\"integer\"},\"unit\":{\"enum\":[\"C\",\"F\"]},\"at\":{\"$ref\":\"#/$defs/at\"}},\"required\":[\"q\",\"at\"],\"$defs\":"
@@ -96,9 +97,10 @@ static void forced_answers_are_calls(void **state) {
   uint64_t random = 3;
   for (size_t i = 0; i < ARRAY_LEN(GRAMMARS); i++)
     for (unsigned thought = 0; thought < 4; thought++) {
-      const answer_form form = {.marks = thought ? answer_grammar_find_marks("think") : NULL, .grammar = answer_grammar_find(GRAMMARS[i]),
-                                .tools = tools, .calls_max = 1, .is_apart = true, .begins_inside = thought == 2,
-                                .begins_after = thought == 3};
+      bool is_harmony = strcmp(GRAMMARS[i], "harmony") == 0;
+      const answer_form form = {.marks = thought ? answer_grammar_find_marks(is_harmony ? "harmony" : "think") : NULL,
+                                .grammar = answer_grammar_find(GRAMMARS[i]), .tools = tools, .calls_max = 1, .is_apart = true,
+                                .begins_inside = thought == 2, .begins_after = thought == 3};
       check(&form, NULL, &random);
       check(&form, "find", &random);
       check(&form, "now", &random);

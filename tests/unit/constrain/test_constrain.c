@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"
 #include "engine/constrain/constraint.h"
 #include "engine/constrain/json_form.h"
@@ -185,12 +186,22 @@ static void what_is_not_offered_is_named(void **state) {
       {VERBATIM_JSON_SCHEMA, "[]", "a schema", ERR_USAGE},
       {VERBATIM_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\",\"multipleOf\":3}}}",
        "#/properties/a/multipleOf", ERR_UNSUPPORTED},
+      {VERBATIM_JSON_SCHEMA, "{\"type\":\"integer\",\"multipleOf\":0}", "above 0", ERR_USAGE},
       {VERBATIM_JSON_SCHEMA, "{\"$ref\":\"#\"}", "contains itself", ERR_UNSUPPORTED},
-      {VERBATIM_JSON_SCHEMA,
-       "{\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"next\":{\"$ref\":\"#/$defs/n\"}}}},\"$ref\":\"#/$defs/n\"}",
-       "contains itself", ERR_UNSUPPORTED},
-      {VERBATIM_JSON_SCHEMA, "{\"oneOf\":[{\"type\":\"null\"}]}", "#/oneOf", ERR_UNSUPPORTED},
-      {VERBATIM_JSON_SCHEMA, "{\"type\":\"number\",\"minimum\":0}", "type integer", ERR_UNSUPPORTED},
+      {VERBATIM_JSON_SCHEMA, "{\"$ref\":\"#/$defs/x\"}", "that is there", ERR_UNSUPPORTED},
+      {VERBATIM_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", "contains itself",
+       ERR_UNSUPPORTED},
+      {VERBATIM_JSON_SCHEMA, "{\"oneOf\":[]}", "#/oneOf", ERR_USAGE},
+      {VERBATIM_JSON_SCHEMA, "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", "#/oneOf is not offered", ERR_UNSUPPORTED},
+      {VERBATIM_JSON_SCHEMA, "{\"oneOf\":[{\"const\":1},{\"enum\":[2,1.0]}]}", "#/oneOf is not offered", ERR_UNSUPPORTED},
+      {VERBATIM_JSON_SCHEMA, "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":1}}},{\"type\":\"object\",\"properties\":"
+       "{\"k\":{\"const\":2}},\"required\":[\"k\"]}]}", "#/oneOf is not offered", ERR_UNSUPPORTED},
+      {VERBATIM_JSON_SCHEMA, "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"a\":{}},\"required\":[\"a\"]},{\"type\":\"object\","
+       "\"properties\":{\"b\":{}},\"required\":[\"b\"]}]}", "#/oneOf is not offered", ERR_UNSUPPORTED},
+      {VERBATIM_JSON_SCHEMA, "{\"type\":\"number\",\"minimum\":1e9}", "9 digits", ERR_UNSUPPORTED},
+      {VERBATIM_JSON_SCHEMA, "{\"type\":\"number\",\"maximum\":0.0000001}", "6 after", ERR_UNSUPPORTED},
+      {VERBATIM_JSON_SCHEMA, "{\"type\":\"number\",\"exclusiveMinimum\":1,\"exclusiveMaximum\":1.000001}", "a number between", ERR_USAGE},
+      {VERBATIM_JSON_SCHEMA, "{\"type\":\"number\",\"multipleOf\":1,\"minimum\":0.1,\"maximum\":0.9}", "a number between", ERR_USAGE},
       {VERBATIM_JSON_SCHEMA, "{\"type\":\"integer\",\"minimum\":5,\"maximum\":4}", "bounds", ERR_USAGE},
       {VERBATIM_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{},\"required\":[\"x\"]}", "#/required", ERR_UNSUPPORTED},
       {VERBATIM_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"x\":{}},\"additionalProperties\":true}", "additionalProperties",
@@ -235,6 +246,31 @@ static const schema_case SCHEMAS[] = {
     {"{}", {"[1,{\"a\":null}]", "\"x\"", "{}", "{\"a\":{\"b\":[\"c\"]}}"}, {"", "[1 ,2]", "{a:1}", "[[[[[[]]]]]]"}},
     {"{\"type\":\"object\"}", {"{}", "{\"x\": [1, 2]}"}, {"[]", "1"}},
     {"{\"type\":\"object\",\"additionalProperties\":false}", {"{}"}, {"{\"a\":1}"}},
+    {"{\"type\":\"integer\",\"multipleOf\":1.0,\"minimum\":5}", {"5", "10"}, {"4", "5.0"}},
+    {"{\"type\":\"number\",\"minimum\":0,\"maximum\":1}", {"0", "1", "0.5", "1.000000", "0.000001"}, {"-0", "1.000001", "-0.1", "1e0",
+     "0."}},
+    {"{\"type\":\"number\",\"exclusiveMinimum\":-2.5,\"exclusiveMaximum\":12}",
+     {"-2.499999", "-1", "0", "11.999999", "-0.1", "7.25"}, {"-2.5", "-2.50", "12", "12.0", "-3", "00", "1.0000000"}},
+    {"{\"type\":\"number\",\"multipleOf\":1,\"minimum\":0.5}", {"1", "999999999"}, {"0", "1.0", "1000000000"}},
+    {"{\"oneOf\":[{\"type\":\"string\"},{\"type\":[\"integer\",\"null\"]},{\"const\":true}]}", {"\"x\"", "7", "null", "true"}, {"false",
+     "[]"}},
+    {"{\"oneOf\":[{\"$ref\":\"#/$defs/cat\"},{\"$ref\":\"#/$defs/dog\"}],\"discriminator\":{\"propertyName\":\"kind\"},\"$defs\":{\"cat\":"
+     "{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"cat\"},\"age\":{\"type\":\"integer\"}},\"required\":[\"kind\","
+     "\"age\"]},\"dog\":"
+     "{\"type\":\"object\",\"properties\":{\"kind\":{\"enum\":[\"dog\",\"pup\"]}},\"required\":[\"kind\"]}}}",
+     {"{\"kind\":\"cat\",\"age\":3}", "{\"kind\":\"pup\"}"}, {"{\"kind\":\"cat\"}", "{\"kind\":\"dog\",\"age\":3}"}},
+    {"{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"null\"}},\"required\":[\"a\"]},{\"type\":\"object\","
+     "\"properties\":"
+     "{\"b\":{\"type\":\"null\"}},\"additionalProperties\":false}]}", {"{\"a\":null}", "{}", "{\"b\":null}"}, {"{\"a\":null,\"b\":null}"}},
+    /* Within itself: a list, a tree, an expression; 16 levels, or fewer if these do not fit. */
+    {"{\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"v\":{\"const\":1},\"next\":{\"$ref\":\"#/$defs/n\"}}}},\"$ref\":"
+     "\"#/$defs/n\"}",
+     {"{}", "{\"v\":1}", "{\"next\":{\"next\":{\"v\":1}}}"}, {"{\"next\":null}"}},
+    {"{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}", {"[]", "[[],[[]]]", "[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]"},
+     {"[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]", "[1]"}},
+    {"{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"object\",\"properties\":{\"l\":{\"$ref\":\"#\"},\"r\":{\"$ref\":\"#\"}},"
+     "\"required\":[\"l\","
+     "\"r\"]}]}", {"1", "{\"l\":1,\"r\":{\"l\":2,\"r\":3}}"}, {"{\"l\":1}", "{\"l\":1,\"r\":null}"}},
 };
 
 static void schemas_accept_what_is_valid(void **state) {
@@ -248,6 +284,59 @@ static void schemas_accept_what_is_valid(void **state) {
       if (accepts(c, s->bad[k], strlen(s->bad[k]))) fail_msg("%s accepts %s", s->schema, s->bad[k]);
     constraint_close(c);
   }
+}
+
+/* Numbers within random bounds: what is in the form is accepted exactly if it is within them, in the eyes of strtod. */
+static void bounds_of_numbers_are_exact(void **state) {
+  static const int64_t SIZES[] = {3, 100, 2000000, 30000000, 999999999999999};
+  static const char *const KEYS[][2] = {{"minimum", "maximum"}, {"exclusiveMinimum", "exclusiveMaximum"}, {"minimum", "exclusiveMaximum"}};
+  uint64_t random = 11;
+  uint32_t seen[2] = {0, 0};
+  (void)state;
+  for (uint32_t trial = 0; trial < 40; trial++) {
+    const int64_t size = SIZES[trial % ARRAY_LEN(SIZES)], unit = trial % 3 ? 1 : 10000;
+    const int64_t first = (int64_t)(random_next(&random) % (uint64_t)size) - size / 2,
+     second = (int64_t)(random_next(&random) % (uint64_t)size);
+    const double low = (double)(first / unit * unit) / 1e6, high = (double)((first + second) / unit * unit + 2 * unit) / 1e6;
+    const char *const *keys = KEYS[trial % ARRAY_LEN(KEYS)];
+    char schema[256];
+    if (high > 999999999) continue;
+    snprintf(schema, sizeof schema, "{\"type\":\"number\",\"%s\":%.15g,\"%s\":%.15g}", keys[0], low, keys[1], high);
+    verbatim_constraint *c = compile(VERBATIM_JSON_SCHEMA, schema);
+    for (uint32_t k = 0; k < 300; k++) {
+      const int decimals = (int)(random_next(&random) % 7);
+      const int64_t near = (int64_t)(random_next(&random) % 9) - 4, any = (int64_t)(random_next(&random) % (uint64_t)(2 * size)) - size;
+      char text[64];
+      snprintf(text, sizeof text, "%.*f", decimals, (k % 3 == 0 ? (double)any : (k % 3 == 1 ? low : high) * 1e6 + (double)near) / 1e6);
+      const double found = strtod(text, NULL);
+      const bool above = keys[0][0] == 'e' ? found > low : found >= low, below = keys[1][0] == 'e' ? found < high : found <= high;
+      const bool is_good = above && below && !(*text == '-' && !(found < 0)); /* no -0 */
+      if (accepts(c, text, strlen(text)) != is_good) fail_msg("%s: %s", schema, text);
+      seen[is_good]++;
+    }
+    constraint_close(c);
+  }
+  assert_true(seen[0] > 1000 && seen[1] > 1000);
+}
+
+/* A schema that leads back to itself gets as many levels as fit. */
+static void recursion_is_as_deep_as_fits(void **state) {
+  static const char schema[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"},\"b\":{\"$ref\":\"#\"},\"c\":{\"$ref\":"
+   "\"#\"}}}";
+  (void)state;
+  verbatim_constraint *c = compile(VERBATIM_JSON_SCHEMA, schema);
+  static const char five[] = "{\"c\":{\"b\":{\"a\":{\"a\":{}}}}}", six[] = "{\"c\":{\"b\":{\"a\":{\"a\":{\"a\":{}}}}}}";
+  assert_true(accepts(c, five, strlen(five)));
+  assert_false(accepts(c, six, strlen(six)));
+  constraint_close(c);
+  /* Even two levels do not fit. */
+  strbuf wide = {0};
+  strbuf_adds(&wide, "{\"type\":\"object\",\"properties\":{");
+  for (int i = 0; i < 600; i++) strbuf_addf(&wide, "%s\"p%d\":{\"$ref\":\"#\"}", i ? "," : "", i);
+  strbuf_addf(&wide, "}}");
+  fail_clear();
+  assert_int_equal(constraint_open(&c, VERBATIM_JSON_SCHEMA, wide.bytes, wide.count), ERR_LIMIT);
+  strbuf_close(&wide);
 }
 
 /* Whatever way is taken, the text is JSON for another parser. */
@@ -295,7 +384,8 @@ static void forms_of_json_are_read(void **state) {
   } FORMS[] = {
       {"response_format", "{\"type\":\"text\"}", 0, ""}, {"response_format", "{\"type\":\"text\",\"json_schema\":null}", 0, ""},
       {"response_format", "{\"type\":\"json_object\"}", VERBATIM_JSON_OBJECT, ""},
-      {"response_format", "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":true,\"schema\":{\"type\":\"null\"}}}",
+      {"response_format",
+       "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":true,\"description\":null,\"schema\":{\"type\":\"null\"}}}",
        VERBATIM_JSON_SCHEMA, "{\"type\":\"null\"}"},
       {"structured_outputs", "{\"choice\":[\"a\",\"b\"]}", VERBATIM_CHOICE, "[\"a\",\"b\"]"},
       {"structured_outputs", "{\"regex\":\"a+\",\"json\":null}", VERBATIM_REGEX, "a+"},
@@ -463,6 +553,7 @@ int main(void) {
       cmocka_unit_test(expressions_are_those_of_pcre2), cmocka_unit_test(a_mark_ends_the_text_where_it_first_stands),
       cmocka_unit_test(parts_are_lists_of_lists), cmocka_unit_test(what_is_not_offered_is_named),
       cmocka_unit_test(schemas_accept_what_is_valid), cmocka_unit_test(what_a_schema_gives_is_json),
+      cmocka_unit_test(bounds_of_numbers_are_exact), cmocka_unit_test(recursion_is_as_deep_as_fits),
       cmocka_unit_test(integers_are_bounded_exactly), cmocka_unit_test(forms_of_json_are_read),
       cmocka_unit_test(masks_are_those_of_every_token_by_itself), cmocka_unit_test(masks_of_64_sequences_are_timed),
       cmocka_unit_test(masks_of_other_stop_ids_are_others),

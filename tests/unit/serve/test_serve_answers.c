@@ -184,6 +184,58 @@ static void what_is_no_call_is_told(void **state) {
   json_decref(reply);
 }
 
+#define CHANNEL(name) "<|channel|>" name "<|message|>"
+#define NEXT "<|start|>assistant"
+#define TO(name) "<|channel|>commentary to=functions." name " <|constrain|>json<|message|>"
+#define HARMONY CHANNEL("analysis") "Hm.<|end|>" NEXT TO("find") "{\"q\": \"a\"}"
+
+static void harmony_is_read(void **state) {
+  (void)state;
+  char body[BODY_BYTES];
+  choose("harmony", "harmony");
+  json_t *reply = reply_to(HARMONY, with_tools(body, "\"max_tokens\":512"));
+  expect_text(reply, "choices.0.message.content", NULL);
+  expect_text(reply, "choices.0.message.reasoning_content", "Hm.");
+  expect_text(reply, "choices.0.message.tool_calls.0.function.arguments", "{\"q\": \"a\"}");
+  expect_text(reply, "choices.0.finish_reason", "tool_calls");
+  expect_text(reply, "verbatim.parsers.tool_calls", "harmony");
+  json_int_t thought = json_integer_value(at(reply, "usage.completion_tokens_details.reasoning_tokens"));
+  assert_true(thought > 20 && thought < json_integer_value(at(reply, "usage.completion_tokens")) - 20);
+  json_decref(reply);
+  reply = reply_to(CHANNEL("analysis") "Hm.<|end|>" NEXT CHANNEL("final") "Yes.", body_of(body, "\"max_tokens\":512"));
+  expect_text(reply, "choices.0.message.content", "Yes.");
+  expect_text(reply, "choices.0.finish_reason", "stop");
+  json_decref(reply);
+  reply = reply_to(TO("nowhere") "{}", with_tools(body, "\"max_tokens\":512"));
+  expect_text(reply, "choices.0.message.content", TO("nowhere") "{}");
+  expect_text(reply, "verbatim.choices.0.tool_call_error", "message 1: nowhere is not one of the request's tools");
+  json_decref(reply);
+  choose("none", "harmony"); /* the calls alone */
+  reply = reply_to(HARMONY, with_tools(body, "\"max_tokens\":512"));
+  expect_text(reply, "choices.0.message.content", CHANNEL("analysis") "Hm.<|end|>");
+  expect_none(reply, "choices.0.message", "reasoning_content");
+  json_decref(reply);
+}
+
+static void harmony_may_begin_in_the_prompt(void **state) {
+  (void)state;
+  static const struct { const char *end; bool is_inside, is_after; } cases[] = {
+    {"<|end|>" NEXT, false, false}, {NEXT CHANNEL("analysis"), true, false}, {NEXT CHANNEL("final") " ", false, true}};
+  json_t *asked = json_object();
+  json_t *continued = json_pack("{s:[{s:s,s:s}],s:b}", "messages", "role", "assistant", "content", "b", "continue_final_message", 1);
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    answer_form form = {.marks = answer_grammar_find_marks("harmony")};
+    serve_reading_of_prompt(asked, cases[i].end, strlen(cases[i].end), &form);
+    assert_int_equal(form.begins_inside, cases[i].is_inside);
+    assert_int_equal(form.begins_after, cases[i].is_after);
+  }
+  answer_form form = {.marks = answer_grammar_find_marks("harmony")};
+  serve_reading_of_prompt(continued, NEXT CHANNEL("final") "b", strlen(NEXT CHANNEL("final") "b"), &form);
+  assert_true(form.begins_after && !form.begins_inside);
+  json_decref(asked);
+  json_decref(continued);
+}
+
 /* === Streams ================================================================================================================ */
 
 static void join_text(json_t *message, const char *key, const json_t *added) {
@@ -290,6 +342,8 @@ static void streams_joined_are_the_whole(void **state) {
   for (size_t trial = 0; trial < TRIALS; trial++) {
     choose(trial % 3 ? "auto" : "none", "auto");
     for (size_t i = 0; i < ARRAY_LEN(scripts); i++) expect_joined(scripts[i], fields[(trial + i) % ARRAY_LEN(fields)], &random);
+    choose("harmony", "harmony");
+    expect_joined(HARMONY "<|call|>" NEXT CHANNEL("final") "here", fields[trial % ARRAY_LEN(fields)], &random);
   }
 }
 
@@ -324,6 +378,10 @@ static void wrong_tools_and_options_are_refused(void **state) {
   char text[SERVE_READING_TEXT_BYTES];
   assert_int_equal(serve_reading_choose(&reading, templates, "thought", "auto"), ERR_USAGE);
   assert_int_equal(serve_reading_choose(&reading, templates, "auto", "qwen"), ERR_USAGE);
+  assert_int_equal(serve_reading_choose(&reading, templates, "auto", "harmony"), ERR_USAGE); /* its thoughts are between other marks */
+  assert_int_equal(serve_reading_choose(&reading, templates, "harmony", "auto"), ERR_USAGE);
+  assert_int_equal(serve_reading_choose(&reading, fixture.chat, "auto", "harmony"), OK);
+  assert_string_equal(serve_reading_text(&reading, text), "thoughts harmony, tool calls harmony");
   assert_int_equal(serve_reading_choose(&reading, templates, "none", "auto"), OK);
   assert_string_equal(serve_reading_text(&reading, text), "thoughts think (in the content), tool calls hermes");
   assert_int_equal(serve_reading_choose(&reading, fixture.chat, "auto", "kimi_k2"), OK);
@@ -334,7 +392,7 @@ static void templates_tell_what_is_read(void **state) {
   (void)state;
   static const struct { const char *folder, *file, *text; } cases[] = {
     {"tests/tiny", "deepseek_r1_think", "thoughts think, tool calls deepseek_v3"},
-    {"tests/tiny", "glm_47", "thoughts think, tool calls glm45"},
+    {"tests/tiny", "glm_47", "thoughts think, tool calls glm45"}, {"tests/tiny", "harmony", "thoughts harmony, tool calls harmony"},
     {"tests/tiny", "plain", "thoughts none, tool calls none"}, {"tests/tiny", "headers_with_date", "thoughts none, tool calls llama3_json"},
     {"tests/data/chat/deepseek_v32", NULL, "thoughts think, tool calls deepseek_v32"}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -371,6 +429,7 @@ int main(void) {
     cmocka_unit_test(a_thought_is_apart_if_asked_for), cmocka_unit_test(a_thought_that_is_cut_off_is_no_answer),
     cmocka_unit_test(a_thought_may_begin_in_the_prompt), cmocka_unit_test(calls_are_returned),
     cmocka_unit_test(calls_stay_text_unless_asked_for), cmocka_unit_test(what_is_no_call_is_told),
+    cmocka_unit_test(harmony_is_read), cmocka_unit_test(harmony_may_begin_in_the_prompt),
     cmocka_unit_test(streams_joined_are_the_whole), cmocka_unit_test(wrong_tools_and_options_are_refused),
     cmocka_unit_test(templates_tell_what_is_read)};
   return cmocka_run_group_tests(tests, open_fixture, close_fixture);

@@ -42,7 +42,8 @@ static void refuses(const char *fields, const char *param, const char *code, con
 /* What the model's makers recommend stands where a body says nothing, or null. */
 static void defaults_of_the_model(void **state) {
   (void)state;
-  json_t *defaults = json_pack("{s:f, s:i, s:f}", "temperature", 0.5, "top_k", 7, "repetition_penalty", 1.25);
+  json_t *defaults = json_pack("{s:f, s:i, s:f, s:i, s:[i,i]}", "temperature", 0.5, "top_k", 7, "repetition_penalty", 1.25, "max_tokens",
+                               21, "stop_token_ids", 9, 3);
   fixture.model.defaults = defaults;
   serve_request *request = with("\"top_k\":9,\"temperature\":null");
   const verbatim_request *r = &request->choices[0].engine_request;
@@ -51,6 +52,18 @@ static void defaults_of_the_model(void **state) {
   request = chat_of("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"temperature\":0}");
   r = &request->choices[0].engine_request;
   assert_true(r->temperature == 0 && r->top_k == 7);
+  assert_true(r->max_tokens == 21 && r->stop_count == 2 && r->stop_ids[0] == 9 && r->stop_ids[1] == 3);
+  serve_request_close(request);
+  request = with("\"stop_token_ids\":[5,3],\"max_tokens\":30"); /* its own and the model's */
+  r = &request->choices[0].engine_request;
+  assert_true(r->max_tokens == 30 && r->stop_count == 3 && r->stop_ids[0] == 5 && r->stop_ids[1] == 3 && r->stop_ids[2] == 9);
+  serve_request_close(request);
+  request = with("\"stop_token_ids\":[5],\"ignore_eos\":true");
+  assert_true(request->choices[0].engine_request.stop_count == 1 && request->choices[0].engine_request.max_tokens == 21);
+  serve_request_close(request);
+  json_object_set_new(defaults, "max_tokens", json_integer(UINT32_MAX)); /* ends where the context does */
+  request = with("");
+  assert_true(request->choices[0].engine_request.max_tokens == SERVE_FIXTURE_LEN - request->prompts[0].count);
   serve_request_close(request);
   fixture.model.defaults = NULL;
   json_decref(defaults);
