@@ -104,6 +104,17 @@ typedef struct gemm_args {
   u32 order;              /* small M only */
 } gemm_args;
 
+/* gemm of one batch, with a number for each row of w that is added to its sums. */
+typedef struct gemm_bias_args {
+  const step_in *step;
+  const bf16 *x;          /* [rows][ldx] */
+  const bf16 *w;          /* [n][k]      */
+  const bf16 *bias;       /* [n]         */
+  void *y;                /* [rows][ldy] */
+  u32 ldx, ldy, n, k, rows_kind, y_kind, order; /* as those of gemm */
+  u32 pad;
+} gemm_bias_args;
+
 enum router_scoring { ROUTER_SOFTMAX = 0, ROUTER_SIGMOID = 1 };
 enum router_group { ROUTER_GROUP_NONE = 0, ROUTER_GROUP_MAX = 1, ROUTER_GROUP_TOP2 = 2 };
 

@@ -166,8 +166,15 @@ static void absent_fields_follow_the_family(void **state) {
     assert_int_equal(c.plan.nope_dim + c.plan.rope_dim, CASES[i].head_dim);
   }
   model_config c = {0};
+  const char *const with_output[] = {LLAMA, QWEN3, QWEN3_MOE, OLMO2, SMOLLM3};
+  for (size_t i = 0; i < ARRAY_LEN(with_output); i++) {
+    assert_int_equal(parse_changed(with_output[i], "attention_bias", "true", &c), OK);
+    assert_int_equal(c.grouped.has_bias, BIAS_QKV | BIAS_OUTPUT);
+  }
+  assert_int_equal(parse_changed(LLAMA, "mlp_bias", "true", &c), OK);
+  assert_int_equal(c.grouped.has_bias, BIAS_FEED);
   assert_int_equal(parse_changed(GLM4, "attention_bias", NULL, &c), OK);
-  assert_int_equal(c.grouped.has_bias, 1);
+  assert_int_equal(c.grouped.has_bias, BIAS_QKV);
   assert_int_equal(parse_changed(GLM45, "attention_bias", NULL, &c), OK);
   assert_int_equal(c.grouped.has_bias, 0);
   assert_int_equal(parse_changed(QWEN2_MOE, "qkv_bias", "false", &c), OK);
@@ -366,13 +373,15 @@ static void e4m3_products_are_named(void **state) {
 static const bad_field BAD[] = {
     {LLAMA, "architectures", "[\"MistralForCausalLM\"]", "LlamaForCausalLM", ERR_UNSUPPORTED},
     {LLAMA, "model_type", "\"gemma2\"", "smollm3 are supported", ERR_UNSUPPORTED},
-    {LLAMA, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
-    {QWEN3, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
-    {OLMO2, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
-    {SMOLLM3, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
+    {LLAMA, "attention_bias", "1", "attention_bias", ERR_FORMAT},
+    {MISTRAL_3, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
+    {QWEN2, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
+    {PHI4, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
+    {QWEN3_FP8, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
     {GLM4, "attention_bias", "1", "attention_bias", ERR_FORMAT},
     {QWEN2_MOE, "qkv_bias", "1", "qkv_bias", ERR_FORMAT},
-    {LLAMA, "mlp_bias", "true", "mlp_bias", ERR_UNSUPPORTED},
+    {LLAMA, "mlp_bias", "1", "mlp_bias", ERR_FORMAT},
+    {QWEN3, "mlp_bias", "true", "mlp_bias", ERR_UNSUPPORTED},
     {LLAMA, "hidden_act", "\"gelu\"", "hidden_act", ERR_UNSUPPORTED},
     {LLAMA, "torch_dtype", "\"float16\"", "torch_dtype", ERR_UNSUPPORTED},
     {LLAMA, "num_key_value_heads", "5", "num_key_value_heads", ERR_FORMAT},
