@@ -97,7 +97,7 @@ typedef struct gemm_args {
   void *y;                /* [batch][rows][ldy]                */
   u64 x_batch, w_batch, y_batch; /* elements between batches   */
   u32 ldx, ldy;           /* elements between rows             */
-  u32 n, k;               /* k a multiple of 64, n of 8 (16 for Y_SILU) */
+  u32 n, k;               /* k a multiple of 64, n of 8 (16 for Y_SILU, 2 for Y_F32, as ldy) */
   u32 batches;            /* 1 for Y_SILU                      */
   u32 rows_kind;
   u32 y_kind;

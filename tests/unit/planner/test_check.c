@@ -149,7 +149,7 @@ static void places_are_taken_for_experts(editable *e) { /* tables of equal rows 
       find_fixup(e, find_op(e, "layer 2 input_norm"), offsetof(rmsnorm_args, pair_row))->offset;
 }
 static void logits_for_tokens(editable *e) { ((gemm_args *)args_of(e, find_op(e, "lm_head")))->rows_kind = ROWS_TOKENS; }
-static void rows_are_stored_unaligned(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->ldy += 4; }
+static void rows_are_stored_unaligned(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->ldy += 1; }
 static void blocks_fold_twice(editable *e) { find_op(e, "layer 0 mla_fold")->grid[1].constant = 2; }
 static void a_layer_writes_anothers_kv(editable *e) {
   for (plan_op *op = find_op(e, "layer 2 qkv_rope"); strcmp(text(e, op->name), "layer 2 qkv_rope") == 0; op++) {
