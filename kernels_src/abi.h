@@ -97,12 +97,23 @@ typedef struct gemm_args {
   void *y;                /* [batch][rows][ldy]                */
   u64 x_batch, w_batch, y_batch; /* elements between batches   */
   u32 ldx, ldy;           /* elements between rows             */
-  u32 n, k;               /* k a multiple of 64, n of 8 (16 for Y_SILU) */
+  u32 n, k;               /* k a multiple of 64, n of 8 (16 for Y_SILU, 2 for Y_F32, as ldy) */
   u32 batches;            /* 1 for Y_SILU                      */
   u32 rows_kind;
   u32 y_kind;
   u32 order;              /* small M only */
 } gemm_args;
+
+/* gemm of one batch, with a number for each row of w that is added to its sums. */
+typedef struct gemm_bias_args {
+  const step_in *step;
+  const bf16 *x;          /* [rows][ldx] */
+  const bf16 *w;          /* [n][k]      */
+  const bf16 *bias;       /* [n]         */
+  void *y;                /* [rows][ldy] */
+  u32 ldx, ldy, n, k, rows_kind, y_kind, order; /* as those of gemm */
+  u32 pad;
+} gemm_bias_args;
 
 enum router_scoring { ROUTER_SOFTMAX = 0, ROUTER_SIGMOID = 1 };
 enum router_group { ROUTER_GROUP_NONE = 0, ROUTER_GROUP_MAX = 1, ROUTER_GROUP_TOP2 = 2 };

@@ -60,7 +60,6 @@ status config_common_require_bf16(const config_reader *r) {
 status config_common_require_fixed(const config_reader *r) {
   const json_t *heads = config_field_find(r, "pruned_heads");
   TRY(config_common_require_bf16(r));
-  TRY(config_field_require_flag(r, "mlp_bias", false));
   TRY(config_field_require_flag(r, "add_cross_attention", false));
   TRY(config_field_require_text(r, "hidden_act", "silu"));
   if (heads && json_object_size(heads) + json_array_size(heads) > 0) return config_field_require_absent(r, "pruned_heads");

@@ -170,7 +170,7 @@ static status read_router(const experts_reader *r, const char *experts_name) {
   bool normalise = rules->router == CONFIG_ROUTER_V3 || rules->router == CONFIG_ROUTER_MISTRAL;
   double scale = 1;
   TRY(config_field_require_text(c, "scoring_func", rules->router == CONFIG_ROUTER_V3 ? "sigmoid" : "softmax"));
-  TRY(config_field_count(c, experts_name, 8, EXPERTS_MAX, 8, -1, &m->experts));
+  TRY(config_field_count(c, experts_name, 8, EXPERTS_MAX, 2, -1, &m->experts));
   TRY(config_field_count(c, "num_experts_per_tok", 1, TOP_K_EXPERTS_MAX, 1, -1, &m->top_k));
   if (m->top_k > m->experts)
     return FAIL(ERR_FORMAT, "config.json: \"num_experts_per_tok\" is %u, more than \"%s\" %u", m->top_k, experts_name, m->experts);

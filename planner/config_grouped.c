@@ -11,6 +11,9 @@
 #define EXPERTS_OF_GLM \
   {.router = CONFIG_ROUTER_V3, .dense_layers = 1, .shared_experts = 1, .groups = 1, .top_groups = 1, .routed_scale = 1}
 
+#define BIASED_BY(field, by_it) .bias_field = (field), .biased = (by_it)
+#define BIAS_ATTENTION (BIAS_QKV | BIAS_OUTPUT)
+
 enum window_rule {
   WINDOW_NEVER = 0, /* HF's class has no window             */
   WINDOW_SET = 1,   /* sliding_window, unless null          */
@@ -20,8 +23,9 @@ enum window_rule {
 typedef struct family { /* what a model_type decides, and HF's values for absent fields */
   const char *model_type, *architecture;
   const char *own_fields[3]; /* no other class knows them */
-  const char *bias_field;    /* states whether queries, keys and values have biases; NULL: no field does */
+  const char *bias_field;    /* states whether products of the attention have biases; NULL: no field does */
   bool has_bias;             /* without that field */
+  uint32_t biased;           /* by which field, of enum plan_bias: BIAS_FEED by mlp_bias, which then may be true; others by bias_field */
   bool is_tied, may_be_e4m3, fuses_qkv, fuses_gate_up, may_rotate_part, is_dense;
   uint32_t qk_norm, norms;   /* enums plan_qk_norm and plan_norms; use_qk_norm may say that there is no norm */
   uint32_t window_rule, window;
@@ -34,31 +38,35 @@ typedef struct family { /* what a model_type decides, and HF's values for absent
 } family;
 
 static const family FAMILIES[] = {
-    {"llama", "LlamaForCausalLM", .may_be_e4m3 = true, .is_dense = true, .share = 1, .norm_eps = 1e-6, .rope = ROPE_HALVES},
+    {"llama", "LlamaForCausalLM", BIASED_BY("attention_bias", BIAS_ALL), .may_be_e4m3 = true, .is_dense = true, .share = 1,
+     .norm_eps = 1e-6, .rope = ROPE_HALVES},
     {"mistral", "MistralForCausalLM", .may_be_e4m3 = true, .is_dense = true, .kv_heads = 8, .share = 1, .norm_eps = 1e-6,
      .window_rule = WINDOW_SET, .window = 4096, .rope = ROPE_HALVES},
-    {"qwen2", "Qwen2ForCausalLM", {"use_mrope"}, .has_bias = true, .may_be_e4m3 = true, .is_dense = true, .kv_heads = 32, .share = 1,
-     .norm_eps = 1e-6, .window_rule = WINDOW_USED, .window = 4096, .rope = ROPE_HALVES},
-    {"qwen2_moe", "Qwen2MoeForCausalLM", {"qkv_bias"}, .bias_field = "qkv_bias", .has_bias = true, .kv_heads = 16, .share = 1,
+    {"qwen2", "Qwen2ForCausalLM", {"use_mrope"}, .has_bias = true, .biased = BIAS_QKV, .may_be_e4m3 = true, .is_dense = true,
+     .kv_heads = 32, .share = 1, .norm_eps = 1e-6, .window_rule = WINDOW_USED, .window = 4096, .rope = ROPE_HALVES},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", {"qkv_bias"}, BIASED_BY("qkv_bias", BIAS_QKV), .has_bias = true, .kv_heads = 16, .share = 1,
      .norm_eps = 1e-6, .window_rule = WINDOW_USED, .window = 4096, .experts = {.router = CONFIG_ROUTER_QWEN, .shared_columns = 5632},
      .rope = ROPE_HALVES},
-    {"qwen3", "Qwen3ForCausalLM", .may_be_e4m3 = true, .is_dense = true, .qk_norm = QK_NORM_HEAD, .kv_heads = 32, .head_dim = 128,
-     .share = 1, .norm_eps = 1e-6, .window_rule = WINDOW_USED, .window = 4096, .rope = ROPE_HALVES},
-    {"qwen3_moe", "Qwen3MoeForCausalLM", .may_be_e4m3 = true, .qk_norm = QK_NORM_HEAD, .kv_heads = 4, .share = 1, .norm_eps = 1e-6,
-     .window_rule = WINDOW_USED, .window = 4096, .experts = {.router = CONFIG_ROUTER_QWEN}, .rope = ROPE_HALVES},
-    {"glm4", "Glm4ForCausalLM", .bias_field = "attention_bias", .has_bias = true, .fuses_gate_up = true, .may_rotate_part = true,
-     .is_dense = true, .norms = NORMS_AROUND, .kv_heads = 2, .head_dim = 128, .share = 0.5, .norm_eps = 1.5625e-7,
-     .rope = ROPE_NEIGHBOURS},
-    {"glm4_moe", "Glm4MoeForCausalLM", {"use_qk_norm"}, .bias_field = "attention_bias", .may_be_e4m3 = true, .may_rotate_part = true,
-     .qk_norm = QK_NORM_HEAD, .kv_heads = 8, .share = 0.5, .norm_eps = 1e-5, .experts = EXPERTS_OF_GLM, .rope = ROPE_HALVES},
-    {"olmo2", "Olmo2ForCausalLM", .is_dense = true, .qk_norm = QK_NORM_ROW, .norms = NORMS_AFTER, .share = 1, .norm_eps = 1e-5,
+    {"qwen3", "Qwen3ForCausalLM", BIASED_BY("attention_bias", BIAS_ATTENTION), .may_be_e4m3 = true, .is_dense = true,
+     .qk_norm = QK_NORM_HEAD, .kv_heads = 32, .head_dim = 128, .share = 1, .norm_eps = 1e-6, .window_rule = WINDOW_USED, .window = 4096,
      .rope = ROPE_HALVES},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", BIASED_BY("attention_bias", BIAS_ATTENTION), .may_be_e4m3 = true, .qk_norm = QK_NORM_HEAD,
+     .kv_heads = 4, .share = 1, .norm_eps = 1e-6, .window_rule = WINDOW_USED, .window = 4096,
+     .experts = {.router = CONFIG_ROUTER_QWEN}, .rope = ROPE_HALVES},
+    {"glm4", "Glm4ForCausalLM", BIASED_BY("attention_bias", BIAS_QKV), .has_bias = true, .fuses_gate_up = true,
+     .may_rotate_part = true, .is_dense = true, .norms = NORMS_AROUND, .kv_heads = 2, .head_dim = 128, .share = 0.5, .norm_eps = 1.5625e-7,
+     .rope = ROPE_NEIGHBOURS},
+    {"glm4_moe", "Glm4MoeForCausalLM", {"use_qk_norm"}, BIASED_BY("attention_bias", BIAS_QKV), .may_be_e4m3 = true,
+     .may_rotate_part = true, .qk_norm = QK_NORM_HEAD, .kv_heads = 8, .share = 0.5, .norm_eps = 1e-5, .experts = EXPERTS_OF_GLM,
+     .rope = ROPE_HALVES},
+    {"olmo2", "Olmo2ForCausalLM", BIASED_BY("attention_bias", BIAS_ATTENTION), .is_dense = true, .qk_norm = QK_NORM_ROW,
+     .norms = NORMS_AFTER, .share = 1, .norm_eps = 1e-5, .rope = ROPE_HALVES},
     {"phi3", "Phi3ForCausalLM", {"original_max_position_embeddings", "lm_head_bias"}, .fuses_qkv = true, .fuses_gate_up = true,
      .may_rotate_part = true, .is_dense = true, .share = 1, .norm_eps = 1e-5, .window_rule = WINDOW_SET,
      .rope = {.pairs = CONFIG_ROPE_HALVES, .kinds = 1u << ROPE_PLAIN | 1u << ROPE_LONG, .is_share_of_head = true, .is_scale_plain = true,
               .outer_length = 4096}},
-    {"smollm3", "SmolLM3ForCausalLM", {"no_rope_layers", "no_rope_layer_interval"}, .is_tied = true, .is_dense = true, .kv_heads = 4,
-     .share = 1, .norm_eps = 1e-6, .window_rule = WINDOW_USED,
+    {"smollm3", "SmolLM3ForCausalLM", {"no_rope_layers", "no_rope_layer_interval"}, BIASED_BY("attention_bias", BIAS_ALL),
+     .is_tied = true, .is_dense = true, .kv_heads = 4, .share = 1, .norm_eps = 1e-6, .window_rule = WINDOW_USED,
      .rope = {.pairs = CONFIG_ROPE_HALVES, .kinds = ROPE_OF_ALL, .is_share_of_head = true, .is_scale_plain = true, .theta = 2e6}},
 };
 
@@ -105,14 +113,15 @@ static status check_names(const grouped_reader *r) {
   return OK;
 }
 
-/* A bias of the output projection, which other classes have with attention_bias, is not implemented. */
 static status read_bias(const grouped_reader *r) {
   const family *f = r->family;
-  bool has_bias = f->has_bias;
+  bool has_bias = f->has_bias, has_feed_bias = false;
   if (f->bias_field) TRY(config_field_flag(r->fields, f->bias_field, f->has_bias, &has_bias));
   if (!f->bias_field || strcmp(f->bias_field, "attention_bias") != 0)
     TRY(config_field_require_flag(r->fields, "attention_bias", false));
-  r->config->grouped.has_bias = has_bias;
+  if (f->biased & BIAS_FEED) TRY(config_field_flag(r->fields, "mlp_bias", false, &has_feed_bias));
+  else TRY(config_field_require_flag(r->fields, "mlp_bias", false));
+  r->config->grouped.has_bias = (has_bias ? f->biased & (BIAS_QKV | BIAS_OUTPUT) : 0) | (has_feed_bias ? BIAS_FEED : 0);
   return OK;
 }
 
@@ -220,6 +229,9 @@ static status read_formats(const grouped_reader *r) {
   model_config *c = r->config;
   if (!config_field_find(r->fields, "quantization_config")) return OK;
   if (!r->family->may_be_e4m3 || c->nested) return config_common_refuse_quantised(r->fields);
+  if (c->grouped.has_bias & (BIAS_OUTPUT | BIAS_FEED))
+    return FAIL(ERR_UNSUPPORTED, "config.json: \"quantization_config\" with \"%s\"; biases of products with e4m3 weights are supported of "
+                "queries, keys and values only; hint: use a bf16 copy", c->grouped.has_bias & BIAS_OUTPUT ? "attention_bias" : "mlp_bias");
   return config_quant_read(r->fields, &c->plan, &c->grouped, &c->quant, &c->products);
 }
 

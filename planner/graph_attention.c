@@ -24,8 +24,8 @@ static void add_query_projections(graph *g, matrix q_a_source, projections *p) {
   const plan_model *m = g->m;
   const uint32_t of_head = m->nope_dim + m->rope_dim, q_columns = g->heads * of_head;
   const uint32_t index_columns = g->plan->quant.index_heads * INDEX_DIM;
-  const product_part parts[] = {{"self_attn", "q_b_proj", m->heads * of_head, PRODUCT_Q_B, "q_b", q_columns, 0, 0},
-                                {"self_attn.indexer", "wq_b", index_columns, PRODUCT_INDEX_Q, "index_q_b", index_columns, 0, 0}};
+  const product_part parts[] = {{"self_attn", "q_b_proj", m->heads * of_head, PRODUCT_Q_B, "q_b", q_columns, 0, 0, false},
+                                {"self_attn.indexer", "wq_b", index_columns, PRODUCT_INDEX_Q, "index_q_b", index_columns, 0, 0, false}};
   const uint32_t norm = graph_add_weight(g, "q_a_norm weight", "self_attn.q_a_layernorm.weight", 1, m->q_lora_rank);
   const matrix q_a = graph_add_matrix(g, g->rows, m->q_lora_rank, 2, "q_a");
   graph_add_norm(g, "q_a_norm", q_a_source, GRAPH_NOTHING, norm, q_a, m->q_lora_rank, m->latent_eps, false);
@@ -41,12 +41,12 @@ static projections add_projections(graph *g, matrix h) {
   const bool has_indexer = plan_has_indexer(&g->plan->quant, g->layer);
   const uint32_t of_head = m->nope_dim + m->rope_dim, first = m->q_lora_rank ? m->q_lora_rank : g->heads * of_head;
   const uint32_t key = has_indexer ? INDEX_DIM : 0, latent = m->kv_lora_rank + m->rope_dim, index_heads = g->plan->quant.index_heads;
-  const product_part q_a = {"self_attn", "q_a_proj", first, PRODUCT_QKV_A, "qkv_a", first, 0, 0};
-  const product_part q_whole = {"self_attn", "q_proj", m->heads * of_head, PRODUCT_QKV_A, "qkv_a", first, 0, 0};
+  const product_part q_a = {"self_attn", "q_a_proj", first, PRODUCT_QKV_A, "qkv_a", first, 0, 0, false};
+  const product_part q_whole = {"self_attn", "q_proj", m->heads * of_head, PRODUCT_QKV_A, "qkv_a", first, 0, 0, false};
   const product_part q = m->q_lora_rank ? q_a : q_whole;
-  const product_part kv = {"self_attn", "kv_a_proj_with_mqa", latent, PRODUCT_QKV_A, "kv_a", latent, 0, 0};
-  const product_part k = {"self_attn.indexer", "wk", key, PRODUCT_INDEX_K, "index_k", key, 0, 0};
-  const product_part w = {"self_attn.indexer", "weights_proj", index_heads, PRODUCT_COUNT, "index_w", index_heads, 0, 0};
+  const product_part kv = {"self_attn", "kv_a_proj_with_mqa", latent, PRODUCT_QKV_A, "kv_a", latent, 0, 0, false};
+  const product_part k = {"self_attn.indexer", "wk", key, PRODUCT_INDEX_K, "index_k", key, 0, 0, false};
+  const product_part w = {"self_attn.indexer", "weights_proj", index_heads, PRODUCT_COUNT, "index_w", index_heads, 0, 0, false};
   const product_part dense[] = {q, kv}, sparse[] = {q, k, kv, w};
   product_rows rows = graph_product_rows(h, "input_norm");
   const matrix all = graph_product_parts(g, "qkv_a", &rows, has_indexer ? sparse : dense, has_indexer ? 4 : 2);
@@ -303,7 +303,7 @@ static void add_latent(graph *g, matrix h) {
   if (g->l->parity == PARITY_FAST_PREFILL) add_prompt_attention(g, q, value);
   const bool is_scaled = graph_product_is_scaled(g, PRODUCT_O);
   const uint32_t own = graph_ranks_share(g, m->hidden, graph_product_unit(g));
-  const product_part o_proj = {"self_attn", "o_proj", m->hidden, PRODUCT_O, "o_proj", own, 0, 0};
+  const product_part o_proj = {"self_attn", "o_proj", m->hidden, PRODUCT_O, "o_proj", own, 0, 0, false};
   product_rows values = graph_product_rows(value, "attn_value");
   graph_ranks_gather_rows(g, "attn_value exchange", &(divided_rows){&values, is_scaled, 0}, 1);
   graph_ranks_add(g, "attn_delta exchange", graph_product_parts(g, "attn_delta", &values, &o_proj, 1), false);

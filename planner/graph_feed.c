@@ -21,12 +21,14 @@ static mlp add_mlp_weights(graph *g, const char *of, const char *label, uint32_t
   mlp part = {.label = label, .inter = inter};
   part.own_inter = graph_ranks_share(g, inter, graph_product_unit(g));
   part.own_hidden = graph_ranks_share(g, m->hidden, graph_product_unit(g));
-  const bool is_fused = g->config->fuses_gate_up;
+  const bool is_fused = g->config->fuses_gate_up, has_bias = g->plan->grouped.has_bias & BIAS_FEED;
   const product_part up[] = {{.of = of, .leaf = is_fused ? "gate_up_proj" : "gate_proj", .rows = inter, .product = gate_up,
-                              .own = part.own_inter, .whole = is_fused ? 2 * inter : 0},
+                              .own = part.own_inter, .whole = is_fused ? 2 * inter : 0, .has_bias = has_bias},
                              {.of = of, .leaf = is_fused ? "gate_up_proj" : "up_proj", .rows = inter, .product = gate_up,
-                              .own = part.own_inter, .row0 = is_fused ? inter : 0, .whole = is_fused ? 2 * inter : 0}};
-  const product_part down = {.of = of, .leaf = "down_proj", .rows = m->hidden, .product = gate_up + 1, .own = part.own_hidden};
+                              .own = part.own_inter, .row0 = is_fused ? inter : 0, .whole = is_fused ? 2 * inter : 0,
+                              .has_bias = has_bias}};
+  const product_part down = {.of = of, .leaf = "down_proj", .rows = m->hidden, .product = gate_up + 1, .own = part.own_hidden,
+                             .has_bias = has_bias};
   snprintf(what, sizeof what, "%sgate_up", label);
   part.gate_up = graph_product_weight(g, what, up, 2, 0, m->hidden);
   snprintf(what, sizeof what, "%sdown", label);
@@ -190,9 +192,9 @@ static void add_expert_weights(graph *g, moe *w) {
   const plan_model *m = g->m;
   w->own_inter = graph_ranks_share(g, m->moe_inter, graph_product_unit(g));
   w->own_hidden = graph_ranks_share(g, m->hidden, graph_product_unit(g));
-  const product_part up[] = {{"mlp.experts", "gate_proj", m->moe_inter, PRODUCT_EXPERTS, NULL, w->own_inter, 0, 0},
-                             {"mlp.experts", "up_proj", m->moe_inter, PRODUCT_EXPERTS, NULL, w->own_inter, 0, 0}};
-  const product_part down = {"mlp.experts", "down_proj", m->hidden, PRODUCT_EXPERTS, NULL, w->own_hidden, 0, 0};
+  const product_part up[] = {{"mlp.experts", "gate_proj", m->moe_inter, PRODUCT_EXPERTS, NULL, w->own_inter, 0, 0, false},
+                             {"mlp.experts", "up_proj", m->moe_inter, PRODUCT_EXPERTS, NULL, w->own_inter, 0, 0, false}};
+  const product_part down = {"mlp.experts", "down_proj", m->hidden, PRODUCT_EXPERTS, NULL, w->own_hidden, 0, 0, false};
   w->gate_up = graph_product_weight(g, "experts gate_up", up, 2, m->experts, m->hidden);
   w->down = graph_product_weight(g, "experts down", &down, 1, m->experts, m->moe_inter);
 }
@@ -262,7 +264,7 @@ static uint32_t add_shared_gate(graph *g, matrix h) {
  * its short ops, so that their weights are loaded meanwhile. */
 static void add_moe(graph *g, product_rows *h) {
   const plan_model *m = g->m;
-  moe w = {.shared.down.scales = DRAFT_NONE};
+  moe w = {.shared.down = {.scales = DRAFT_NONE, .bias = DRAFT_NONE}};
   add_router_weights(g, &w);
   add_expert_weights(g, &w);
   const uint32_t inter = m->shared_experts * m->moe_inter;

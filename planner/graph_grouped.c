@@ -66,7 +66,7 @@ static uint32_t add_slices(graph *g, const shape *s, const char *what, const cha
 static matrix add_product(graph *g, const shape *s, matrix h) {
   const bool is_scaled = graph_product_is_scaled(g, PRODUCT_QKV);
   product_rows rows = graph_product_rows(h, "input_norm");
-  product_weight weight = {.scales = DRAFT_NONE};
+  product_weight weight = {.scales = DRAFT_NONE, .bias = DRAFT_NONE};
   weight.w = add_slices(g, s, "qkv weight", "weight", g->m->hidden, 1, is_scaled ? DTYPE_E4M3 : DTYPE_BF16);
   if (is_scaled)
     weight.scales = add_slices(g, s, "qkv scales", "weight_scale_inv", g->m->hidden / SCALE_COLUMNS, SCALE_COLUMNS, DTYPE_F32);
@@ -89,7 +89,7 @@ static matrix add_kv_rope(graph *g, const shape *s, matrix all) {
   const plan_grouped *grouped = &g->plan->grouped;
   const bool is_unrotated = grouped->unrotated[g->layer / 64] >> g->layer % 64 & 1;
   matrix q = graph_add_matrix(g, g->rows, s->heads * s->head_dim, 2, "q");
-  const uint32_t bias = grouped->has_bias ? add_slices(g, s, "qkv bias", "bias", 1, 1, DTYPE_BF16) : DRAFT_NONE;
+  const uint32_t bias = grouped->has_bias & BIAS_QKV ? add_slices(g, s, "qkv bias", "bias", 1, 1, DTYPE_BF16) : DRAFT_NONE;
   const uint32_t q_norm = add_norm_weight(g, "q_norm weight", "self_attn.q_norm.weight", s->heads, s->head_dim);
   const uint32_t k_norm = add_norm_weight(g, "k_norm weight", "self_attn.k_norm.weight", s->kv_heads, s->head_dim);
   if (g->plan->quant.kv_format == KV_FP8) g->kv_scale = graph_add_vector(g, "kv_scale", PLAN_KV_SCALE, 1);
@@ -177,7 +177,8 @@ matrix graph_grouped_add(graph *g, matrix h) {
   product_rows values = graph_product_rows(add_attention(g, &s, q), "attn_value");
   const bool is_scaled = graph_product_is_scaled(g, PRODUCT_O);
   const uint32_t own = graph_ranks_share(g, m->hidden, graph_product_unit(g));
-  const product_part o_proj = {"self_attn", "o_proj", m->hidden, PRODUCT_O, "o_proj", own, 0, 0};
+  const product_part o_proj = {.of = "self_attn", .leaf = "o_proj", .rows = m->hidden, .product = PRODUCT_O, .what = "o_proj", .own = own,
+                               .has_bias = g->plan->grouped.has_bias & BIAS_OUTPUT};
   graph_ranks_gather_rows(g, "attn_value exchange", &(divided_rows){&values, is_scaled, 0}, 1);
   return graph_product_parts(g, "attn_delta", &values, &o_proj, 1);
 }

@@ -16,10 +16,11 @@ bool graph_product_is_scaled(const graph *g, uint32_t product) {
   return product < PRODUCT_COUNT && config_quant_is_e4m3(&g->config->products, &g->plan->quant, g->layer, product);
 }
 
-static void add_source(graph *g, const char *module, const product_part *part, uint32_t cols, uint32_t dtype) {
+/* cols: of the weight; DTYPE_F32: its scales. is_bias: a column beside it. */
+static void add_source(graph *g, const char *module, const product_part *part, uint32_t cols, uint32_t dtype, bool is_bias) {
   char name[NAME_BYTES_MAX + 32];
   bool is_scale = dtype == DTYPE_F32;
-  snprintf(name, sizeof name, "%s.%s", module, is_scale ? "weight_scale_inv" : "weight");
+  snprintf(name, sizeof name, "%s.%s", module, is_scale ? "weight_scale_inv" : is_bias ? "bias" : "weight");
   const uint32_t rows = is_scale ? (uint32_t)div_up(part->rows, SCALE_COLUMNS) : part->rows;
   const uint32_t own = is_scale ? (uint32_t)div_up(part->own, SCALE_COLUMNS) : part->own;
   plan_tensor tensor = graph_ranks_rows(g, graph_whole(rows, is_scale ? cols / SCALE_COLUMNS : cols), own);
@@ -32,13 +33,13 @@ static void add_source(graph *g, const char *module, const product_part *part, u
 }
 
 static uint32_t add_sources(graph *g, const char *what, const product_part *parts, uint32_t count, uint32_t copies, uint32_t cols,
-                            uint32_t dtype) {
+                            uint32_t dtype, bool is_bias) {
   uint32_t buffer = graph_add_weight_begin(g, what);
   char name[NAME_BYTES_MAX];
   for (uint32_t copy = 0; copy < max_u32(copies, 1); copy++)
     for (uint32_t i = 0; i < count; i++) {
       module_name(name, &parts[i], copies, copy);
-      add_source(g, name, &parts[i], cols, dtype);
+      add_source(g, name, &parts[i], cols, dtype, is_bias);
     }
   return buffer;
 }
@@ -48,11 +49,16 @@ product_weight graph_product_weight(graph *g, const char *what, const product_pa
   char name[NAME_BYTES_MAX];
   bool is_scaled = graph_product_is_scaled(g, parts[0].product);
   snprintf(name, sizeof name, "%s weight", what);
-  product_weight weight = {.scales = DRAFT_NONE};
-  weight.w = add_sources(g, name, parts, count, copies, cols, is_scaled ? DTYPE_E4M3 : DTYPE_BF16);
+  product_weight weight = {.scales = DRAFT_NONE, .bias = DRAFT_NONE};
+  weight.w = add_sources(g, name, parts, count, copies, cols, is_scaled ? DTYPE_E4M3 : DTYPE_BF16, false);
+  if (parts[0].has_bias) {
+    ASSERT(!is_scaled);
+    snprintf(name, sizeof name, "%s bias", what);
+    weight.bias = add_sources(g, name, parts, count, copies, 1, DTYPE_BF16, true);
+  }
   if (!is_scaled) return weight;
   snprintf(name, sizeof name, "%s scales", what);
-  weight.scales = add_sources(g, name, parts, count, copies, cols, DTYPE_F32);
+  weight.scales = add_sources(g, name, parts, count, copies, cols, DTYPE_F32, false);
   return weight;
 }
 
@@ -74,8 +80,24 @@ void graph_product_quantize(graph *g, product_rows *rows, row_range range) {
                                  .rank_columns = rows->x.part});
 }
 
+static void add_biased(graph *g, const char *what, matrix x, product_weight weight, matrix y, gemm_args shape) {
+  gemm_bias_args a = {.ldx = x.stride, .ldy = y.stride, .n = shape.n, .k = shape.k, .rows_kind = ROWS_TOKENS, .y_kind = shape.y_kind,
+                      .order = shape.order};
+  const draft_ref refs[] = {ARG(gemm_bias_args, step, g->step, 0), ARG(gemm_bias_args, x, x.buffer, x.offset),
+                            ARG(gemm_bias_args, w, weight.w, 0), ARG(gemm_bias_args, bias, weight.bias, 0),
+                            ARG(gemm_bias_args, y, y.buffer, y.offset)};
+  graph_add_op_ordered(g, (op_call){.kernel = OP_gemm_bias, .what = what, .args = &a, .args_bytes = sizeof a, .refs = refs,
+                                    .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1,
+                                    .rows_max = g->l->max_batch_tokens, .rank_columns = y.part},
+                       &a.order);
+}
+
 void graph_product_add(graph *g, const char *what, product_rows *x, product_weight weight, matrix y, gemm_args shape) {
   shape.k = x->x.stride;
+  if (weight.bias != DRAFT_NONE) {
+    add_biased(g, what, x->x, weight, y, shape);
+    return;
+  }
   if (!graph_product_is_e4m3(weight)) {
     graph_add_gemm(g, what, x->x, weight.w, y, shape);
     return;

@@ -13,10 +13,11 @@ typedef struct product_part { /* a module: "of.leaf", or "of.0.leaf", "of.1.leaf
   const char *what; /* name of a product that begins with it */
   uint32_t own;     /* rows of a rank, from a multiple of them on; all of them: every rank has the same */
   uint32_t row0, whole; /* where the files have several modules as one: its rows, and the first of this one; else 0 */
+  bool has_bias; /* as the other parts of the product; only of bf16 modules */
 } product_part;
 
 typedef struct product_weight {
-  uint32_t w, scales; /* buffers; scales is DRAFT_NONE for bf16 */
+  uint32_t w, scales, bias; /* buffers; scales is DRAFT_NONE for bf16, bias where there is none */
 } product_weight;
 
 static inline bool graph_product_is_e4m3(product_weight weight) { return weight.scales != DRAFT_NONE; }

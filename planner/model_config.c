@@ -110,6 +110,7 @@ static status require_fixed(const config_reader *r) {
   uint32_t one = 0;
   TRY(config_common_require_fixed(r));
   TRY(config_field_require_flag(r, "attention_bias", false));
+  TRY(config_field_require_flag(r, "mlp_bias", false));
   TRY(config_field_require_flag(r, "use_sliding_window", false));
   TRY(config_field_require_absent(r, "sliding_window"));
   if (config_field_find(r, "pretraining_tp")) TRY(config_field_count(r, "pretraining_tp", 1, 1, 1, 1, &one));

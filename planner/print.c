@@ -90,8 +90,10 @@ static void print_grouped(FILE *out, const plan_header *plan) {
   fprintf(out, "heads          %u of %u columns, %u KV heads, values of %u", m->heads, head_dim, g->kv_heads, m->v_dim);
   if (m->nope_dim) fprintf(out, ", the first %u rotated", m->rope_dim);
   if (count_unrotated(g)) fprintf(out, ", %u layers rotate nothing", count_unrotated(g));
-  fprintf(out, "%s%s%s\n", g->has_bias ? ", biases" : "", g->qk_norm == QK_NORM_HEAD ? ", norm of each head" : "",
+  fprintf(out, "%s%s%s\n", g->has_bias & BIAS_QKV ? ", biases" : "", g->qk_norm == QK_NORM_HEAD ? ", norm of each head" : "",
           g->qk_norm == QK_NORM_ROW ? ", norm of all heads" : "");
+  if (g->has_bias & BIAS_OUTPUT) fprintf(out, "               the output projection has biases\n");
+  if (g->has_bias & BIAS_FEED) fprintf(out, "               feed-forward parts have biases\n");
   if (g->norms != NORMS_BEFORE) fprintf(out, "norms          %s each block\n", g->norms == NORMS_AFTER ? "behind" : "before and behind");
   if (plan->limits.ranks > plan_attention_ranks(g, &plan->limits)) fprintf(out, "               every GPU computes all heads\n");
 }
@@ -479,7 +481,9 @@ static json_t *json_heads(const plan_header *plan) {
   set(o, "rotated_dim", m->rope_dim);
   set(o, "v_dim", m->v_dim);
   set(o, "unrotated_layers", count_unrotated(g));
-  json_object_set_new(o, "has_bias", json_boolean(g->has_bias));
+  json_object_set_new(o, "has_bias", json_boolean(g->has_bias & BIAS_QKV));
+  json_object_set_new(o, "has_output_bias", json_boolean(g->has_bias & BIAS_OUTPUT));
+  json_object_set_new(o, "has_feed_bias", json_boolean(g->has_bias & BIAS_FEED));
   json_object_set_new(o, "qk_norm", json_string(QK_NORMS[g->qk_norm]));
   json_object_set_new(o, "norms", json_string(NORM_PLACES[g->norms]));
   set(o, "gpus_that_divide_heads", plan_attention_ranks(g, &plan->limits));

@@ -531,10 +531,12 @@ static plan_dim fold_slices(const moe_fold_args *a) { return constant((uint32_t)
 
 static product product_of(uint32_t kernel, const void *args) {
   const gemm_args *plain = args;
+  const gemm_bias_args *biased = args;
   const moe_gemm_args *of_experts = args;
   const fp8_gemm_args *scaled = args;
   const fp8_moe_gemm_args *scaled_of_experts = args;
   switch (kernel) {
+    case OP_gemm_bias: return (product){biased->n, biased->k, biased->y_kind, 1, 0, false, false};
     case OP_gemm: return (product){plain->n, plain->k, plain->y_kind, plain->batches, 0, false, false};
     case OP_moe_gemm:
       return (product){of_experts->n, of_experts->k, of_experts->y_kind, of_experts->experts, of_experts->top_k, false, false};
@@ -552,7 +554,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   ASSERT(rows_min >= 1 && rows_min <= rows_max);
   specialise_choice *choice = &choices[0];
   const product a = product_of(kernel, args);
-  if (kernel == OP_gemm || kernel == OP_fp8_gemm) return choose_gemm(&a, rows_min, rows_max, choices);
+  if (kernel == OP_gemm || kernel == OP_gemm_bias || kernel == OP_fp8_gemm) return choose_gemm(&a, rows_min, rows_max, choices);
   if (kernel == OP_moe_gemm || kernel == OP_fp8_moe_gemm) return choose_moe_gemm(&a, rows_min, rows_max, choices);
   if (kernel == OP_rmsnorm) return choose_rmsnorm(args, rows_min, rows_max, choices);
   if (kernel == OP_index_score) return choose_index_score(args, rows_min, rows_max, choices);

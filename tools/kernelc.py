@@ -30,7 +30,7 @@ FOLDER = os.path.join(ROOT, "kernels_src")
 with open(os.path.join(ROOT, "tests/emulator/forms.toml"), "rb") as forms:
     FORMS = tomllib.load(forms)  # a kernel with neither a rule of variants() nor forms has blocks of 256 threads
 
-# gemm, large M: weight rows, most tokens, stages, blocks of 64 k in a stage, CTAs of a cluster, CTAs with the same weights
+# gemm and gemm_bias, large M: weight rows, most tokens, stages, blocks of 64 k in a stage, CTAs of a cluster, CTAs with the same weights
 TILES = [(64, 32, 8, 2, 2, 2), (64, 48, 15, 1, 2, 2), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
          (64, 128, 8, 1, 1, 1), (64, 128, 8, 1, 2, 2), (128, 96, 7, 1, 2, 2), (128, 128, 6, 1, 1, 1), (64, 256, 5, 1, 1, 1),
          (128, 256, 4, 1, 1, 1)]
@@ -42,7 +42,7 @@ FP8_EXPERTS = [(128, 64, 8, 1, 1, 0), (128, 64, 8, 1, 2, 0), (128, 128, 6, 1, 1,
                (128, 256, 4, 1, 2, 0)]
 # moe_gemm
 EXPERTS = [(128, 256, 4, 1, 1, 0), (128, 256, 4, 1, 2, 0), (128, 192, 5, 1, 2, 0), (128, 128, 6, 1, 2, 0)]
-PRODUCTS = ["gemm", "moe_gemm", "fp8_gemm", "fp8_moe_gemm"]
+PRODUCTS = ["gemm", "gemm_bias", "moe_gemm", "fp8_gemm", "fp8_moe_gemm"]
 TENSOR_CORE = PRODUCTS + ["mla_attn", "mla_expand", "mla_prefill", "attn", "index_score"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the heads of the models
 HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
@@ -143,7 +143,7 @@ def variants(stem):
     many = [({"THREADS": 128 + 2 * n, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
               "CLUSTER": cluster, "DEPTH": depth, **({"CLUSTER_ROWS": shared} if shared else {})},
              large_m_bytes(n, rows, stages * depth) + (4104 if stem == "moe_gemm" else 0))
-            for n, rows, stages, depth, cluster, shared in (TILES if stem == "gemm" else EXPERTS)]
+            for n, rows, stages, depth, cluster, shared in (EXPERTS if of_experts else TILES)]
     return few + many
 
 

@@ -44,11 +44,12 @@ def run_command(program, plan, folder, prompts, logits, machine):
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "oracle")
 DEPLOY = os.path.join(FOLDER, "deploy.yaml")
 MODELS = ["v3", "v3-noyarn", "v2lite", "v2", "moonlight", "kimi-k2", "glm4-moe-lite", "youtu", "minicpm3", "minicpm3-long", "mistral4",
-          "llama", "mistral", "qwen2", "qwen2-moe", "qwen3", "qwen3-moe", "glm4", "glm4-moe", "olmo2", "phi3", "smollm3"]
+          "llama", "llama-80", "llama-64-heads", "llama-bias", "mistral", "qwen2", "qwen2-moe", "qwen2-moe-60", "qwen3", "qwen3-192",
+          "qwen3-moe", "glm4", "glm4-256", "glm4-moe", "olmo2", "phi3", "smollm3"]
 LENGTHS = [7, 33, 64, 129, 257, 500]
 SEEDS = [1, 2, 3]
-GOLDEN_MODELS = ["v3", "v2lite", "glm4-moe-lite", "youtu", "minicpm3", "mistral4", "llama", "mistral", "qwen2", "qwen2-moe", "qwen3",
-                 "qwen3-moe", "glm4", "glm4-moe", "olmo2", "phi3", "smollm3"]
+GOLDEN_MODELS = ["v3", "v2lite", "glm4-moe-lite", "youtu", "minicpm3", "mistral4", "llama", "llama-bias", "mistral", "qwen2", "qwen2-moe",
+                 "qwen2-moe-60", "qwen3", "qwen3-moe", "glm4", "glm4-moe", "olmo2", "phi3", "smollm3"]
 GOLDEN_LENGTHS = [7, 33, 60]
 
 

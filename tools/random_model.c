@@ -37,7 +37,7 @@ static const char *const NORMS[] = {"input_layernorm", "post_attention_layernorm
                                     "post_feedforward_layernorm"};
 #define BEFORE (NORM_INPUT | NORM_POST)
 enum qk_norm { WITHOUT = 0, OF_HEADS = 1, OF_ROWS = 2, AS_CONFIG_SAYS = 3 };
-enum bias { NEVER = 0, ALWAYS = 1, IF_CONFIG_SAYS = 2 };
+enum bias { NEVER = 0, ALWAYS = 1, IF_CONFIG_SAYS = 2, OUTPUT_TOO = 3 }; /* by attention_bias; 3: of the output projection as well */
 
 typedef struct grouped_family { /* with grouped-query attention; norms: enum norm, of a layer; experts: field with their number */
   const char *model_type, *experts;
@@ -48,23 +48,23 @@ typedef struct grouped_family { /* with grouped-query attention; norms: enum nor
 } grouped_family;
 
 static const grouped_family GROUPED[] = {
-    {"llama", NULL, BEFORE, NEVER, WITHOUT, false, false, false, false},
+    {"llama", NULL, BEFORE, OUTPUT_TOO, WITHOUT, false, false, false, false},
     {"mistral", NULL, BEFORE, NEVER, WITHOUT, false, false, false, false},
-    {"smollm3", NULL, BEFORE, NEVER, WITHOUT, false, false, false, false},
+    {"smollm3", NULL, BEFORE, OUTPUT_TOO, WITHOUT, false, false, false, false},
     {"phi3", NULL, BEFORE, NEVER, WITHOUT, true, true, false, false},
     {"qwen2", NULL, BEFORE, ALWAYS, WITHOUT, false, false, false, false},
     {"qwen2_moe", "num_experts", BEFORE, ALWAYS, WITHOUT, false, false, false, true},
-    {"qwen3", NULL, BEFORE, NEVER, OF_HEADS, false, false, false, false},
-    {"qwen3_moe", "num_experts", BEFORE, NEVER, OF_HEADS, false, false, false, false},
+    {"qwen3", NULL, BEFORE, OUTPUT_TOO, OF_HEADS, false, false, false, false},
+    {"qwen3_moe", "num_experts", BEFORE, OUTPUT_TOO, OF_HEADS, false, false, false, false},
     {"glm4", NULL, BEFORE | NORM_BEHIND_ATTENTION | NORM_BEHIND_MLP, IF_CONFIG_SAYS, WITHOUT, false, true, false, false},
     {"glm4_moe", "n_routed_experts", BEFORE, IF_CONFIG_SAYS, AS_CONFIG_SAYS, false, false, true, false},
-    {"olmo2", NULL, NORM_POST | NORM_BEHIND_FEED, NEVER, OF_ROWS, false, false, false, false},
+    {"olmo2", NULL, NORM_POST | NORM_BEHIND_FEED, OUTPUT_TOO, OF_ROWS, false, false, false, false},
 };
 
 typedef struct model_shape {
   const grouped_family *grouped; /* null: latent attention */
   uint32_t kv_heads, head_dim, shared_inter; /* grouped; shared_inter: of a gated shared expert, or 0 */
-  bool has_bias;
+  bool has_bias, has_output_bias, has_feed_bias;
   enum qk_norm qk_norm;
   uint32_t layers, dense_layers, hidden, vocab, heads, q_lora, kv_lora, nope, rope, value;
   uint32_t inter, moe_inter, experts, shared_experts;
@@ -171,7 +171,9 @@ static status read_grouped(const json_t *config, model_shape *shape) {
   if (family->has_gated_expert) TRY(read_count(config, "shared_expert_intermediate_size", 1, 65536, -1, &shape->shared_inter));
   shape->rope = shape->head_dim, shape->router_bias = family->has_router_bias;
   shape->routed_gain = shape->embed_scale = 1.0;
-  shape->has_bias = family->bias == ALWAYS || (family->bias == IF_CONFIG_SAYS && json_is_true(json_object_get(config, "attention_bias")));
+  shape->has_bias = family->bias == ALWAYS || (family->bias != NEVER && json_is_true(json_object_get(config, "attention_bias")));
+  shape->has_output_bias = shape->has_bias && family->bias == OUTPUT_TOO;
+  shape->has_feed_bias = json_is_true(json_object_get(config, "mlp_bias"));
   const bool has_qk_norm = json_is_true(json_object_get(config, "use_qk_norm"));
   shape->qk_norm = family->qk_norm != AS_CONFIG_SAYS ? family->qk_norm : has_qk_norm ? OF_HEADS : WITHOUT;
   shape->tied = json_is_true(json_object_get(config, "tie_word_embeddings"));
@@ -274,11 +276,21 @@ static void add_norm(model *m, const char *prefix, const char *name, uint64_t co
   t->deviation = 0.1;
 }
 
+static void add_bias(model *m, const char *prefix, const char *name, uint64_t cols) {
+  tensor *t = next_tensor(m, "%s%s.bias", prefix, name);
+  t->cols = cols;
+  t->deviation = 0.2;
+}
+
 static void add_mlp(model *m, const model_shape *s, const char *prefix, uint64_t inter, double gain) {
   const bool is_fused = s->grouped && s->grouped->is_fused_up;
   add_linear(m, s, prefix, is_fused ? "gate_up_proj" : "gate_proj", is_fused ? 2 * inter : inter, s->hidden, 1.0);
   if (!is_fused) add_linear(m, s, prefix, "up_proj", inter, s->hidden, 1.0);
   add_linear(m, s, prefix, "down_proj", s->hidden, inter, gain);
+  if (!s->has_feed_bias) return;
+  add_bias(m, prefix, "gate_proj", inter);
+  add_bias(m, prefix, "up_proj", inter);
+  add_bias(m, prefix, "down_proj", s->hidden);
 }
 
 static void add_vector(model *m, const char *prefix, const char *name, uint64_t values) {
@@ -318,10 +330,7 @@ static void add_attention(model *m, const model_shape *s, const char *prefix) {
 
 static void add_projection(model *m, const model_shape *s, const char *prefix, const char *name, uint64_t rows) {
   add_linear(m, s, prefix, name, rows, s->hidden, 1.0);
-  if (!s->has_bias) return;
-  tensor *bias = next_tensor(m, "%s%s.bias", prefix, name);
-  bias->cols = rows;
-  bias->deviation = 0.2;
+  if (s->has_bias) add_bias(m, prefix, name, rows);
 }
 
 static void add_grouped_attention(model *m, const model_shape *s, const char *prefix) {
@@ -333,6 +342,7 @@ static void add_grouped_attention(model *m, const model_shape *s, const char *pr
   if (s->qk_norm) add_norm(m, prefix, "q_norm", s->qk_norm == OF_ROWS ? q_rows : s->head_dim);
   if (s->qk_norm) add_norm(m, prefix, "k_norm", s->qk_norm == OF_ROWS ? kv_rows : s->head_dim);
   add_linear(m, s, prefix, "o_proj", s->hidden, q_rows, 1.0);
+  if (s->has_output_bias) add_bias(m, prefix, "o_proj", s->hidden);
 }
 
 static void add_stacked(model *m, const char *prefix, const char *name, uint64_t rows, uint64_t cols, double gain, enum stack stack) {
@@ -716,32 +726,20 @@ static status parse_number(const char *flag, const char *text, uint64_t low, uin
 }
 
 static status parse_options(int argc, char **argv, options *o) {
-  *o = (options){.seed = 1, .shards = 1, .prefix = ""};
+  uint64_t shards = 1;
+  *o = (options){.seed = 1, .prefix = ""};
   for (int i = 1; i < argc; ++i) {
-    uint64_t number = 0;
-    if (strcmp(argv[i], "--seed") == 0) {
-      TRY(parse_number(argv[i], argv[i + 1], 0, UINT64_MAX, &o->seed));
-      ++i;
-    } else if (strcmp(argv[i], "--shards") == 0) {
-      TRY(parse_number(argv[i], argv[i + 1], 1, 99999, &number));
-      o->shards = (uint32_t)number;
-      ++i;
-    } else if (strcmp(argv[i], "--vocab-tokenizer") == 0) {
-      o->vocab_tokenizer = true;
-    } else if (strcmp(argv[i], "--stacked-experts") == 0) {
-      o->stacked_experts = true;
-    } else if (strcmp(argv[i], "--extras") == 0) {
-      o->extras = true;
-    } else if (strcmp(argv[i], "--prefix") == 0 && argv[i + 1] != NULL) {
-      o->prefix = argv[++i];
-    } else if (argv[i][0] == '-' || o->out_dir != NULL) {
-      return FAIL(ERR_USAGE, "unexpected argument %s", argv[i]);
-    } else if (o->config_path == NULL) {
-      o->config_path = argv[i];
-    } else {
-      o->out_dir = argv[i];
-    }
+    if (strcmp(argv[i], "--seed") == 0) TRY(parse_number("--seed", argv[++i], 0, UINT64_MAX, &o->seed));
+    else if (strcmp(argv[i], "--shards") == 0) TRY(parse_number("--shards", argv[++i], 1, 99999, &shards));
+    else if (strcmp(argv[i], "--vocab-tokenizer") == 0) o->vocab_tokenizer = true;
+    else if (strcmp(argv[i], "--stacked-experts") == 0) o->stacked_experts = true;
+    else if (strcmp(argv[i], "--extras") == 0) o->extras = true;
+    else if (strcmp(argv[i], "--prefix") == 0 && argv[i + 1] != NULL) o->prefix = argv[++i];
+    else if (argv[i][0] == '-' || o->out_dir != NULL) return FAIL(ERR_USAGE, "unexpected argument %s", argv[i]);
+    else if (o->config_path == NULL) o->config_path = argv[i];
+    else o->out_dir = argv[i];
   }
+  o->shards = (uint32_t)shards;
   if (o->out_dir == NULL) return FAIL(ERR_USAGE, "usage: random_model CONFIG.json OUT_DIR [--seed N] [--shards K] [--vocab-tokenizer] "
                                              "[--stacked-experts] [--prefix P] [--extras]");
   return OK;

@@ -19,10 +19,17 @@ enum plan_norms { /* of a block, attention or feed-forward part: */
   NORMS_AROUND = 2  /* both                                 */
 };
 
+enum plan_bias { /* bits of has_bias */
+  BIAS_QKV = 1,    /* of the projections of queries, keys and values */
+  BIAS_OUTPUT = 2, /* of the attention's output projection           */
+  BIAS_FEED = 4,   /* of the feed-forward parts' products            */
+  BIAS_ALL = 7
+};
+
 typedef struct plan_grouped {
   uint32_t kv_heads;     /* a divisor of the heads; 0: latent attention, and all else is 0      */
   uint32_t qk_norm;      /* enum plan_qk_norm, before the rotation                              */
-  uint32_t has_bias;     /* 1: the projections of queries, keys and values                      */
+  uint32_t has_bias;     /* of enum plan_bias, which products have biases                       */
   uint32_t norms;        /* enum plan_norms                                                     */
   uint32_t shared_gate;  /* 1: the shared expert's output is multiplied by a sigmoid of a token */
   uint32_t pad;

@@ -165,7 +165,7 @@ static status check_grouped(const plan_header *h) {
   TRY(check_range("heads % kv_heads", m->heads % kv_heads, 0, 0));
   TRY(check_range("heads of a KV head", m->heads / kv_heads, 1, GROUP_HEADS_MAX));
   TRY(check_range("qk_norm", g->qk_norm, QK_NORM_NONE, most * QK_NORM_ROW));
-  TRY(check_range("has_bias", g->has_bias, 0, most));
+  TRY(check_range("has_bias", g->has_bias, 0, most * BIAS_ALL));
   TRY(check_range("norms", g->norms, NORMS_BEFORE, most * NORMS_AROUND));
   TRY(check_range("shared_gate", g->shared_gate, 0, most && m->shared_experts > 0));
   TRY(check_range("pad of grouped", g->pad, 0, 0));

@@ -60,6 +60,9 @@ template <class WORK> NUM void large_m_multiply(WORK &work, large_m_ring r, cons
 #pragma unroll
     for (u32 i = 0; i < LARGE_M_ACCUMULATORS; i++) acc[i] = 0.0f;
     large_m_product<SPEC_TILE_ROWS>(acc, r, group, tile.width, k / 64u, [&] { more = work.find(item, next); });
+#if GEMM_BIAS
+    large_m_add_bias(acc, work.a.bias, work.result(tile), tile, group);
+#endif
     large_m_store(acc, work.result(tile), tile, group, shared, staging);
   }
 }

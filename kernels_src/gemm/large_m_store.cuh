@@ -10,6 +10,9 @@
 #ifndef GEMM_SCALED
 #define GEMM_SCALED 0u /* 1: numbers are e4m3 with scales, and token rows the 64-row operand: large_m_scaled.cuh */
 #endif
+#ifndef GEMM_BIAS
+#define GEMM_BIAS 0u /* 1: a bias is added to the sums; not with scales */
+#endif
 #define LARGE_M_K (GEMM_SCALED ? 128u : 64u) /* a block of k: the numbers in 128 bytes */
 #ifdef SPEC_CLUSTER_ROWS /* dense: tiles of less than 256 rows have one width */
 #define LARGE_M_STEP (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS : GEMM_SCALED ? 128u : 16u)
@@ -179,6 +182,19 @@ NUM void large_m_store_silu(large_m_sums &acc, const large_m_result &to, const l
 #pragma unroll
     for (u32 i = 0; i < LARGE_M_SILU_CHUNK / 32u; i++, y += 32u * to.ldy) ptx_store_if(first + i * 32u + t / 4u < rows, y, piece[i]);
   }
+}
+
+/* acc = the sums of a tile and the bias of their columns: R2.2. */
+NUM void large_m_add_bias(large_m_sums &acc, const bf16 *from, const large_m_result &to, const large_m_tile &tile, u32 group) {
+  const u32 t = threadIdx.x % 128u, is_silu = to.kind == Y_SILU, width = is_silu ? 8u : 16u; /* columns of a warp */
+  const u32 column = tile.n0 + group * width * 4u + t / 32u * width + t % 32u / 4u, second = column + (is_silu ? to.n : 8u);
+  f32 bias[2] = {0.0f, 0.0f};
+  if (column < to.n) bias[0] = num_from_bf16(from[column]);
+  if (is_silu ? column < to.n : second < to.n) bias[1] = num_from_bf16(from[second]);
+#pragma unroll
+  for (u32 i = 0; i < LARGE_M_ACCUMULATORS; i++) ptx_hold(acc[i]); /* keeps reads after the wait */
+#pragma unroll
+  for (u32 i = 0; i < LARGE_M_ACCUMULATORS; i++) acc[i] = num_add(acc[i], bias[i / 2u % 2u]);
 }
 
 NUM void large_m_store(large_m_sums &acc, const large_m_result &to, const large_m_tile &tile, u32 group, const u8 *shared, u32 staging) {

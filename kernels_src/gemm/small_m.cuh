@@ -17,6 +17,9 @@
 #ifndef GEMM_SCALED
 #define GEMM_SCALED 0u /* 1: e4m3 numbers with scales, small_m_scaled.cuh */
 #endif
+#ifndef GEMM_BIAS
+#define GEMM_BIAS 0u /* 1: a bias is added to the sums; not with scales */
+#endif
 #define GEMM_LAUNCH __launch_bounds__(SPEC_THREADS)
 
 static_assert(SPEC_TILE_N >= 8 && SPEC_TILE_N <= 64 && SPEC_TILE_N % 8 == 0, "weight rows: whole groups of the operand");
@@ -86,6 +89,15 @@ NUM u32 small_m_row(u32 i) {
   return SMALL_M_MMA_BLOCKS == 1u ? warp * 16u + up + i / 2u % 2u * 8u : warp * 8u + up / 2u + up % 2u * 4u;
 }
 NUM u32 small_m_column(u32 i) { return i * SMALL_M_MMA_BLOCKS / 4u * 8u + threadIdx.x % 4u * 2u + i % 2u; }
+
+/* The bias of both rows of a thread's sums; `columns` columns of y, from n0 on those of the tile. */
+NUM void small_m_load_bias(f32 (&bias)[2], const bf16 *from, u32 n0, u32 columns, u32 is_silu) {
+#pragma unroll
+  for (u32 i = 0; i < 2u; i++) {
+    const u32 row = small_m_row(2u * i), is_up = is_silu && row >= SMALL_M_HALF, column = n0 + row - is_up * SMALL_M_HALF;
+    bias[i] = row < SPEC_TILE_N && column < columns ? num_from_bf16(from[column + is_up * columns]) : 0.0f;
+  }
+}
 
 /* Gate and up rows of a tile are held by different threads, so they are exchanged through shared memory after the rings. */
 NUM void small_m_store_silu(const f32 (&acc)[SMALL_M_ACCUMULATORS], bf16 *y, u64 ldy, u32 rows, u32 n0, u32 n, const small_m_ring &r,

@@ -1,4 +1,4 @@
-/* small_m_dense.cuh - gemm and fp8_gemm for small M.
+/* small_m_dense.cuh - gemm, gemm_bias and fp8_gemm for small M.
  *
  * Grid: any number of blocks, best one per multiprocessor; the tiles of n columns of all batches are dealt to the blocks in turn. Rows
  * beyond SPEC_TILE_ROWS take another pass over the weights. maps.w: k, n and batches of w, TMA boxes of 128 bytes by SPEC_TILE_N; for
@@ -22,8 +22,11 @@ NUM void small_m_load_tokens(small_m_ring &r, const fp8_gemm_args &a, const tens
   small_m_copy_tokens(r, &maps.x, a.x, a.x_scale, row0, rows, blocks);
 }
 #else
-NUM void small_m_load_tokens(small_m_ring &r, const gemm_args &a, const tensor_maps &maps, u32 row0, u32, u32 batch, u32 blocks) {
-  if (SPEC_TILE_ROWS == 1u) small_m_copy_row(r, a.x + batch * a.x_batch + (u64)row0 * a.ldx, blocks);
+NUM u64 dense_x_batch(const gemm_args &a, u32 batch) { return batch * a.x_batch; }
+NUM u64 dense_x_batch(const gemm_bias_args &, u32) { return 0; }
+template <class ARGS>
+NUM void small_m_load_tokens(small_m_ring &r, const ARGS &a, const tensor_maps &maps, u32 row0, u32, u32 batch, u32 blocks) {
+  if (SPEC_TILE_ROWS == 1u) small_m_copy_row(r, a.x + dense_x_batch(a, batch) + (u64)row0 * a.ldx, blocks);
   else small_m_copy(r, &maps.x, false, row0, batch, blocks);
 }
 #endif
@@ -67,7 +70,15 @@ template <class ARGS> NUM void dense_run(const ARGS &a, const u32 &batches, cons
         continue;
       }
       f32 acc[SMALL_M_ACCUMULATORS];
+#if GEMM_BIAS
+      f32 bias[2];
+      small_m_load_bias(bias, a.bias, n0, columns, is_silu);
+#endif
       small_m_multiply(acc, ring, n0, is_silu, blocks, false, shared);
+#if GEMM_BIAS
+#pragma unroll
+      for (u32 i = 0; i < SMALL_M_ACCUMULATORS; i++) acc[i] = num_add(acc[i], bias[i / 2u % 2u]); /* R2.2 */
+#endif
       small_m_store(acc, a.y_kind, a.y, batch * y_batch + (u64)row0 * a.ldy, a.ldy,
                     num_least(SPEC_TILE_ROWS, count - num_least(count, row0)), dense_column(tile, across, height), columns, ring, shared);
     }

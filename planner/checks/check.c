@@ -268,12 +268,16 @@ typedef struct wanted_grid { /* blocks needed for the work; extra ones along x f
 
 static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows) {
   const gemm_args *gemm = args;
+  const gemm_bias_args *biased = args;
   const moe_gemm_args *moe = args;
   const fp8_gemm_args *scaled = args;
   const fp8_moe_gemm_args *scaled_moe = args;
   switch (op->kernel) {
     case OP_gemm:
-      if (gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0, true};
+      if (gemm->n % (gemm->y_kind == Y_F32 ? 2 : 8) || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0, true};
+      return (wanted_grid){1, 1, 1, true};
+    case OP_gemm_bias:
+      if (biased->n % 8 || biased->k % 64) return (wanted_grid){UINT64_MAX, 0, 0, true};
       return (wanted_grid){1, 1, 1, true};
     case OP_moe_gemm:
       if (moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0, true};

@@ -69,6 +69,7 @@ static status check_window(const branches_plan *p, window w) {
 static uint32_t order_of(const branches_plan *p, const plan_op *op) {
   const void *args = p->args + op->args_offset;
   if (op->kernel == OP_gemm) return ((const gemm_args *)args)->order;
+  if (op->kernel == OP_gemm_bias) return ((const gemm_bias_args *)args)->order;
   if (op->kernel == OP_fp8_gemm) return ((const fp8_gemm_args *)args)->order;
   return op->kernel == OP_router ? ((const router_args *)args)->order : ORDER_CHAIN;
 }

@@ -16,6 +16,7 @@ static uint32_t spec_of(const kernels_plan *p, const plan_kernel *kernel, const 
 }
 
 static bool is_scaled(const plan_kernel *k) { return k->kernel == OP_fp8_gemm || k->kernel == OP_fp8_moe_gemm; }
+static bool is_dense(const plan_kernel *k) { return k->kernel == OP_gemm || k->kernel == OP_gemm_bias; }
 static bool is_of_experts(const plan_kernel *k) { return k->kernel == OP_moe_gemm || k->kernel == OP_fp8_moe_gemm; }
 
 /* Shared memory of a small-M product (kernels_src/gemm/small_m.cuh, small_m_scaled.cuh), or 0 if there is no such tile. */
@@ -47,9 +48,9 @@ static uint64_t many_bytes(const kernels_plan *p, const plan_kernel *k) {
   uint64_t n = spec_of(p, k, "SPEC_TILE_N"), rows = spec_of(p, k, "SPEC_TILE_ROWS"), stages = spec_of(p, k, "SPEC_STAGES");
   uint64_t cluster = spec_of(p, k, "SPEC_CLUSTER"), below = spec_of(p, k, "SPEC_CLUSTER_ROWS"), depth = spec_of(p, k, "SPEC_DEPTH");
   uint64_t multiplying = n / 64, beside = cluster / max_u32((uint32_t)below, 1);
-  const uint64_t step = k->kernel == OP_gemm ? 16 : 32;
+  const uint64_t step = is_dense(k) ? 16 : 32;
   if ((n != 64 && n != 128) || rows < 32 || rows > 256 || rows % step || stages < 2 || stages > 16 || cluster < 1 || cluster > 2 ||
-      below > cluster || (below != 0) != (k->kernel == OP_gemm) || (depth != 0 && depth != 2) || rows / beside % 8 != 0 ||
+      below > cluster || (below != 0) != is_dense(k) || (depth != 0 && depth != 2) || rows / beside % 8 != 0 ||
       k->threads != 128 * (1 + multiplying) || spec_of(p, k, "SPEC_MAPS") != 1)
     return 0;
   uint64_t of_experts = ((uint64_t)p->header->model.experts + 1) * 8;
@@ -74,7 +75,7 @@ static status check_build(const kernels_plan *p, const plan_kernel *k, uint32_t 
   uint64_t n = spec_of(p, k, "SPEC_TILE_N"), rows = spec_of(p, k, "SPEC_TILE_ROWS"), stages = spec_of(p, k, "SPEC_STAGES"), shared = 0;
   bool is_few = spec_of(p, k, "SPEC_K_BLOCKS") != 0 && k->kernel != OP_mla_expand;
   bool may_multiply = k->kernel == OP_qkv_rope || k->kernel == OP_mla_fold;
-  if (k->kernel == OP_gemm || is_of_experts(k) || is_scaled(k) || k->kernel == OP_mla_expand || (may_multiply && is_few)) {
+  if (is_dense(k) || is_of_experts(k) || is_scaled(k) || k->kernel == OP_mla_expand || (may_multiply && is_few)) {
     shared = is_few ? few_bytes(p, k) : is_scaled(k) ? many_scaled_bytes(p, k) : many_bytes(p, k);
     if (shared == 0)
       return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,

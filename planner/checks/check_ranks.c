@@ -8,6 +8,7 @@
 static bool may_divide(uint32_t kernel) {
   switch (kernel) {
     case OP_gemm:
+    case OP_gemm_bias:
     case OP_fp8_gemm:
     case OP_moe_gemm:
     case OP_fp8_moe_gemm:
@@ -29,6 +30,7 @@ static bool may_divide(uint32_t kernel) {
 static bool must_be_whole(uint32_t kernel, size_t field) {
   switch (kernel) {
     case OP_qkv_rope: return field == FIELD(qkv_rope, kv_in);
+    case OP_gemm_bias: return field == FIELD(gemm_bias, x);
     case OP_fp8_gemm: return field == FIELD(fp8_gemm, x) || field == FIELD(fp8_gemm, x_scale);
     case OP_moe_gemm: return field == FIELD(moe_gemm, x);
     case OP_fp8_moe_gemm: return field == FIELD(fp8_moe_gemm, x) || field == FIELD(fp8_moe_gemm, x_scale);

@@ -39,7 +39,7 @@ static status check_grouped(const plan_header *h) {
   TRY(in_range("index_heads", h->quant.index_heads, 0, 0));
   TRY(in_range("kv_format, fp8_ds_mla,", h->quant.kv_format == KV_FP8_DS_MLA, 0, 0));
   TRY(in_range("qk_norm", g->qk_norm, 0, QK_NORM_ROW));
-  TRY(in_range("has_bias", g->has_bias, 0, 1));
+  TRY(in_range("has_bias", g->has_bias, 0, BIAS_ALL));
   TRY(in_range("norms", g->norms, 0, NORMS_AROUND));
   TRY(in_range("shared_gate", g->shared_gate, 0, m->shared_experts > 0));
   TRY(in_range("pad", g->pad, 0, 0));

@@ -20,8 +20,9 @@ static status values(const reader *r, const void *args) {
   SAME(rows_kind, r->rows_kind);
   TRY(check_y_kind(r, a->y_kind, a->n));
   if (a->y_kind == Y_SILU) SAME(batches, 1);
-  uint64_t strides = a->ldx | a->x_batch | a->w_batch | a->ldy | a->y_batch; /* copied and stored 16 bytes at a time */
-  return same(r, "ldx, x_batch, w_batch, ldy or y_batch % 8", strides % 8, 0);
+  const uint64_t strides = a->ldx | a->x_batch | a->w_batch | a->y_batch; /* copied and stored 16 bytes at a time */
+  TRY(same(r, "ldx, x_batch, w_batch or y_batch % 8", strides % 8, 0));
+  return same(r, "ldy % 8, or % 2 of fp32 results,", a->ldy % (a->y_kind == Y_F32 ? 2 : 8), 0); /* fp32 is stored 8 bytes at a time */
 }
 
 const reading checks_gemm = {describe, values};

@@ -31,7 +31,7 @@ static status values(const reader *r, const void *args) {
   SAME_REAL(eps, r->m->norm_eps);
   SAME(norms_row, r->g->qk_norm == QK_NORM_ROW);
   SAME(kv_format, r->q->kv_format);
-  TRY(same(r, "the presence of a bias", a->bias != NULL, r->g->has_bias));
+  TRY(same(r, "the presence of a bias", a->bias != NULL, (r->g->has_bias & BIAS_QKV) != 0));
   TRY(same(r, "the presence of a norm", a->q_norm != NULL, r->g->qk_norm != QK_NORM_NONE));
   TRY(same(r, "the presence of cos_sin", a->cos_sin != NULL, rotates));
   TRY(same(r, "kv_format that is scaled by columns", a->kv_format == KV_FP8_DS_MLA, 0));

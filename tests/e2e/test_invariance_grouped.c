@@ -4,7 +4,7 @@
 #include "tests/unit/unit.h"
 #include "cuts.h"
 
-static void llama(void **state) { (void)state, cuts_check("tests/oracle/small-llama.json", CUTS_GROUPED); }
+static void llama(void **state) { (void)state, cuts_check("tests/oracle/small-llama-bias.json", CUTS_GROUPED); }
 static void qwen2(void **state) { (void)state, cuts_check("tests/oracle/small-qwen2.json", CUTS_GROUPED); }
 static void glm4_moe(void **state) { (void)state, cuts_check("tests/oracle/small-glm4-moe.json", CUTS_GROUPED); }
 static void olmo2(void **state) { (void)state, cuts_check("tests/oracle/small-olmo2.json", CUTS_GROUPED); }

@@ -199,8 +199,8 @@ static float *our_logits(const golden *g, const char *from, const char *to, cons
 /* ---- tests ---- */
 
 static void nearer_to_fp32_than_hf_bf16(void **state) {
-  const char *names[] = {"v3", "v2lite", "glm4-moe-lite", "youtu", "minicpm3", "mistral4", "llama", "mistral", "qwen2", "qwen2-moe",
-                         "qwen3", "qwen3-moe", "glm4", "glm4-moe", "olmo2", "phi3", "smollm3"};
+  const char *names[] = {"v3", "v2lite", "glm4-moe-lite", "youtu", "minicpm3", "mistral4", "llama", "llama-bias", "mistral", "qwen2",
+                         "qwen2-moe", "qwen2-moe-60", "qwen3", "qwen3-moe", "glm4", "glm4-moe", "olmo2", "phi3", "smollm3"};
   (void)state;
   for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
     golden g;
@@ -227,6 +227,7 @@ static void wrong_models_are_caught(void **state) {
                              "\"attention_factor\": 1.58113883, \"original_max_position_embeddings\": 2048"},
                             {"minicpm3", "\"factor\": 8.0", "\"factor\": 6.0"},
                             {"llama", "\"factor\": 8.0", "\"factor\": 2.0"},
+                            {"llama-bias", "\"mlp_bias\": true", "\"mlp_bias\": false"},
                             {"qwen2", "\"rope_theta\": 1000000.0", "\"rope_theta\": 100000.0"},
                             {"qwen3-moe", "\"norm_topk_prob\": true", "\"norm_topk_prob\": false"},
                             {"glm4", "\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 1.0"},

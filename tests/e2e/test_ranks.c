@@ -56,7 +56,8 @@ static const structure FP8_CACHE = {"small-v3-fp8.json", "{}", G "kv-cache-dtype
 
 /* Grouped-query attention. Heads that cannot be divided all ranks compute. */
 #define GROUPED(heads, kv_heads) "\"num_attention_heads\": " #heads ", \"num_key_value_heads\": " #kv_heads ", \"hidden_size\": 384"
-static const structure LLAMA = {"small-llama.json", "{" GROUPED(12, 6) ", \"intermediate_size\": 768}", "", 64, 48, {2, 3, 4, 6, 8, 0}};
+static const structure LLAMA = {"small-llama-bias.json", "{" GROUPED(12, 6) ", \"intermediate_size\": 768}", "", 64, 48,
+                                {2, 3, 4, 6, 8, 0}};
 static const structure LLAMA_MANY = {"small-llama.json", "{" GROUPED(8, 4) "}", "", 64, 160, {2, 4, 0}};
 static const structure QWEN2 = {"small-qwen2.json", "{" GROUPED(6, 2) "}", "", 64, 48, {2, 3, 0}};
 static const structure QWEN3_MOE = {"small-qwen3-moe.json", "{" GROUPED(8, 4) "}", "", 64, 48, {2, 4, 16, 0}};

@@ -133,11 +133,13 @@ static void gemm_cases(kernel_test *test) {
       {.rows = 66, .n = 176, .k = 64, .batches = 1, .y_kind = Y_SILU, .kind = CASES_NORMAL, .logits = 1},
       {.rows = 3, .n = 16, .k = 11008, .batches = 1, .y_kind = Y_F32, .kind = CASES_NORMAL},
       {.rows = 9, .n = 56, .k = 128, .batches = 5, .y_kind = Y_BF16, .kind = CASES_NORMAL, .y_gap = 8},
+      {.rows = 2, .n = 60, .k = 128, .batches = 1, .y_kind = Y_F32, .kind = CASES_NORMAL},
+      {.rows = 67, .n = 130, .k = 64, .batches = 1, .y_kind = Y_F32, .kind = CASES_NORMAL},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) gemm_case(test, &shapes[i]);
   step_cases(test);
 }
 
 int main(int argc, char **argv) {
-  return kernel_test_main(argc, argv, "gemm", "a7d0a3c3efbf93dd41039c78e3592c17", gemm_cases);
+  return kernel_test_main(argc, argv, "gemm", "30c78c9b5b9ced58a651ba6b420d012c", gemm_cases);
 }

@@ -220,7 +220,7 @@ static void bad_grouped_rope(plan_header *h, uint8_t *b) { (void)b, group(h), h-
 static void bad_grouped_nope(plan_header *h, uint8_t *b) { (void)b, group(h), h->model.nope_dim = 194; }
 static void bad_grouped_v(plan_header *h, uint8_t *b) { (void)b, group(h), h->model.v_dim = 272; }
 static void bad_grouped_norm(plan_header *h, uint8_t *b) { (void)b, group(h), h->grouped.qk_norm = 3; }
-static void bad_grouped_bias(plan_header *h, uint8_t *b) { (void)b, group(h), h->grouped.has_bias = 2; }
+static void bad_grouped_bias(plan_header *h, uint8_t *b) { (void)b, group(h), h->grouped.has_bias = 8; }
 static void bad_grouped_norms(plan_header *h, uint8_t *b) { (void)b, group(h), h->grouped.norms = 3; }
 static void bad_no_shared(plan_header *h, uint8_t *b) { (void)b, group(h), h->model.shared_experts = 0; }
 static void bad_unrotated_behind(plan_header *h, uint8_t *b) { (void)b, group(h), h->grouped.unrotated[0] <<= 1; }

@@ -44,6 +44,7 @@ static const struct {
     {QWEN2, 28, 3584, 28, 4, 128, 128, 1, 18944, 152064, QK_NORM_NONE, 1, NORMS_BEFORE, 0, 0, 1e-6},
     {QWEN2_SMALL, 24, 896, 14, 2, 64, 64, 1, 4864, 151936, QK_NORM_NONE, 1, NORMS_BEFORE, 0, 1, 1e-6},
     {QWEN2_MOE, 28, 3584, 28, 4, 128, 128, 1, 18944, 151936, QK_NORM_NONE, 1, NORMS_BEFORE, 0, 0, 1e-6},
+    {QWEN15_MOE, 24, 2048, 16, 16, 128, 128, 1, 5632, 151936, QK_NORM_NONE, 1, NORMS_BEFORE, 0, 0, 1e-6},
     {QWEN3, 36, 4096, 32, 8, 128, 128, 1, 12288, 151936, QK_NORM_HEAD, 0, NORMS_BEFORE, 0, 0, 1e-6},
     {QWEN3_FP8, 36, 4096, 32, 8, 128, 128, 1, 12288, 151936, QK_NORM_HEAD, 0, NORMS_BEFORE, 0, 0, 1e-6},
     {QWEN3_MOE, 48, 2048, 32, 4, 128, 128, 1, 6144, 151936, QK_NORM_HEAD, 0, NORMS_BEFORE, 0, 0, 1e-6},
@@ -166,8 +167,15 @@ static void absent_fields_follow_the_family(void **state) {
     assert_int_equal(c.plan.nope_dim + c.plan.rope_dim, CASES[i].head_dim);
   }
   model_config c = {0};
+  const char *const with_output[] = {LLAMA, QWEN3, QWEN3_MOE, OLMO2, SMOLLM3};
+  for (size_t i = 0; i < ARRAY_LEN(with_output); i++) {
+    assert_int_equal(parse_changed(with_output[i], "attention_bias", "true", &c), OK);
+    assert_int_equal(c.grouped.has_bias, BIAS_QKV | BIAS_OUTPUT);
+  }
+  assert_int_equal(parse_changed(LLAMA, "mlp_bias", "true", &c), OK);
+  assert_int_equal(c.grouped.has_bias, BIAS_FEED);
   assert_int_equal(parse_changed(GLM4, "attention_bias", NULL, &c), OK);
-  assert_int_equal(c.grouped.has_bias, 1);
+  assert_int_equal(c.grouped.has_bias, BIAS_QKV);
   assert_int_equal(parse_changed(GLM45, "attention_bias", NULL, &c), OK);
   assert_int_equal(c.grouped.has_bias, 0);
   assert_int_equal(parse_changed(QWEN2_MOE, "qkv_bias", "false", &c), OK);
@@ -366,13 +374,15 @@ static void e4m3_products_are_named(void **state) {
 static const bad_field BAD[] = {
     {LLAMA, "architectures", "[\"MistralForCausalLM\"]", "LlamaForCausalLM", ERR_UNSUPPORTED},
     {LLAMA, "model_type", "\"gemma2\"", "smollm3 are supported", ERR_UNSUPPORTED},
-    {LLAMA, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
-    {QWEN3, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
-    {OLMO2, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
-    {SMOLLM3, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
+    {LLAMA, "attention_bias", "1", "attention_bias", ERR_FORMAT},
+    {MISTRAL_3, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
+    {QWEN2, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
+    {PHI4, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
+    {QWEN3_FP8, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
     {GLM4, "attention_bias", "1", "attention_bias", ERR_FORMAT},
     {QWEN2_MOE, "qkv_bias", "1", "qkv_bias", ERR_FORMAT},
-    {LLAMA, "mlp_bias", "true", "mlp_bias", ERR_UNSUPPORTED},
+    {LLAMA, "mlp_bias", "1", "mlp_bias", ERR_FORMAT},
+    {QWEN3, "mlp_bias", "true", "mlp_bias", ERR_UNSUPPORTED},
     {LLAMA, "hidden_act", "\"gelu\"", "hidden_act", ERR_UNSUPPORTED},
     {LLAMA, "torch_dtype", "\"float16\"", "torch_dtype", ERR_UNSUPPORTED},
     {LLAMA, "num_key_value_heads", "5", "num_key_value_heads", ERR_FORMAT},
@@ -410,7 +420,7 @@ static const bad_field BAD[] = {
     {QWEN2, "rope_scaling", "{\"type\": \"mrope\", \"mrope_section\": [16, 24, 24]}", "mrope", ERR_UNSUPPORTED},
     {QWEN2, "rope_scaling", "{\"type\": \"linear\"}", "factor\" is missing", ERR_FORMAT},
     {QWEN2, "rope_scaling", "{\"type\": \"linear\", \"factor\": 2, \"mscale\": 1}", "mscale", ERR_UNSUPPORTED},
-    {QWEN15_MOE, "use_cache", "true", "\"num_experts\" is 60, not a multiple of 8", ERR_UNSUPPORTED},
+    {QWEN15_MOE, "num_experts", "61", "\"num_experts\" is 61, not a multiple of 2", ERR_UNSUPPORTED},
     {QWEN2_MOE, "shared_expert_intermediate_size", "2624", "shared_expert_intermediate_size", ERR_UNSUPPORTED},
     {QWEN2_MOE, "shared_expert_intermediate_size", "43520", "shared_expert_intermediate_size", ERR_UNSUPPORTED},
     {QWEN3_MOE, "shared_expert_intermediate_size", "768", "shared_expert_intermediate_size", ERR_UNSUPPORTED},
