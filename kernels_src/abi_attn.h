@@ -64,12 +64,13 @@ typedef struct mla_fold_args {
   u32 lifts;              /* 1: w_uv is given, for steps of one token        */
 } mla_fold_args;
 
-/* One piece of the contexts: y[row][0 .. n) = bf16(H16(kv row[0 .. kv_lora_rank), w[.][:])), then the kv row's rope columns. */
+/* One piece of the contexts: y[row][0 .. n) = bf16(H16(kv row[0 .. kv_lora_rank), w[.][:])), then the kv row's rope columns. Without a
+ * block table page i of kv is page i of the piece, as kv_widen made it. */
 typedef struct mla_expand_args {
   const step_in *step;          /* of the prompts                                       */
   const step_context *contexts; /* [max_seqs]                                           */
-  const bf16 *kv;               /* [pages][64][kv_lora_rank + rope_dim] of this layer   */
-  const u32 *block_table;       /* [max_seqs][block_table_stride]                       */
+  const bf16 *kv;               /* [pages][64][kv_lora_rank + rope_dim] of this layer, or of kv_widen */
+  const u32 *block_table;       /* [max_seqs][block_table_stride], or null              */
   const bf16 *w;                /* [n][kv_lora_rank]: per head nope_dim rows for k, then v_dim for v */
   bf16 *y;                      /* [piece_pages * 64][n + rope_dim]                     */
   u32 n, kv_lora_rank, rope_dim, block_table_stride;
@@ -94,8 +95,8 @@ typedef struct mla_prefill_args {
   f32 scale_log2;               /* softmax scale * log2(e), one fp32 number             */
 } mla_prefill_args;
 
-/* Dequantizes the KV rows of the contexts of a step's prompt tokens to bf16 in a workspace, whose page i is page number i of all contexts.
- * A context's row of the block table `table`, whose stride is 1, is that of its first page. */
+/* Dequantizes the KV rows of one piece of the contexts of a step's prompt tokens to bf16 in a workspace, whose page i is page number
+ * piece * pages_max + i of all contexts. A context's row of the block table `table`, whose stride is 1, is that of its first page. */
 typedef struct kv_widen_args {
   const step_in *step;          /* of the prompts                                       */
   const step_context *contexts; /* [max_seqs]                                           */
@@ -103,11 +104,11 @@ typedef struct kv_widen_args {
   const f32 *kv_scale;          /* [1] of this layer for KV_FP8, else null              */
   const u32 *block_table;       /* [max_seqs][block_table_stride]                       */
   bf16 *y;                      /* [pages_max][64][kv_lora_rank + rope_dim]; rows after the end of a context are zeros */
-  u32 *table;                   /* [pages_max]: i, for the pages in use                 */
+  u32 *table;                   /* [pages_max]: i, for the pages in use; null for mla_expand, which takes pages in order */
   u32 kv_lora_rank, rope_dim, block_table_stride;
   u32 kv_format;                /* not KV_BF16                                          */
-  u32 pages_max;                /* most pages of all contexts                           */
-  u32 pad;
+  u32 pages_max;                /* of the workspace: with a table, of all contexts; else of a piece of them */
+  u32 piece;                    /* set for every launch; with a table 0                 */
 } kv_widen_args;
 
 #endif

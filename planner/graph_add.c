@@ -145,9 +145,19 @@ static void add_alternative(graph *g, const op_call *call, const specialise_choi
   *(plan_op *)draft_append(&plan->ops, 1) = op;
 }
 
+/* The specialiser sees which pointers an op has: these are not null. */
+static uint32_t specialise(const op_call *call, specialise_choice choices[SPECIALISE_CHOICES_MAX]) {
+  uint64_t args[32];
+  ASSERT(call->args_bytes <= sizeof args);
+  memcpy(args, call->args, call->args_bytes);
+  for (size_t i = 0; i < call->ref_count; i++)
+    if (call->refs[i].buffer != DRAFT_NONE) args[call->refs[i].args_offset / 8] = 1;
+  return specialise_op(call->kernel, args, call->rows_min, call->rows_max, choices);
+}
+
 void graph_add_op_rows(graph *g, op_call call) {
   specialise_choice choices[SPECIALISE_CHOICES_MAX];
-  uint32_t count = specialise_op(call.kernel, call.args, call.rows_min, call.rows_max, choices);
+  uint32_t count = specialise(&call, choices);
   uint32_t name = op_name(g, call.what);
   for (uint32_t i = 0; i < count; i++) add_alternative(g, &call, &choices[i], name);
 }

@@ -185,27 +185,37 @@ static uint32_t add_fold(graph *g, attn_buffers b, uint32_t w_uv, matrix value) 
   return call.rows_min;
 }
 
-/* For requests whose tiles read a context's rows often enough: dequantizes these rows to bf16 once, into a workspace, and attends to them
- * there. */
-static void add_widened(graph *g, mla_attn_args a, attn_buffers b) {
+typedef struct widened {
+  uint32_t rows, table; /* table: DRAFT_NONE for mla_expand, which takes a piece's pages in order */
+} widened;
+
+/* A workspace with the rows of prompts' contexts as bf16. */
+static widened add_kv_widen(graph *g, bool has_table) {
   const plan_model *m = g->m;
   const uint32_t pages = g->l->expand_pages;
   const matrix rows = graph_add_matrix(g, (uint64_t)pages * PAGE_TOKENS, m->kv_lora_rank + m->rope_dim, 2, "widened");
-  const uint32_t table = graph_add_work(g, pages * UINT64_C(4), "widened_table");
+  const uint32_t table = has_table ? graph_add_work(g, pages * UINT64_C(4), "widened_table") : DRAFT_NONE;
   const kv_widen_args w = {.kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = g->l->pages_per_seq,
-                           .kv_format = a.kv_format, .pages_max = pages};
+                           .kv_format = g->plan->quant.kv_format, .pages_max = pages};
   const draft_ref refs[] = {ARG(kv_widen_args, step, g->step, 0), ARG(kv_widen_args, contexts, g->contexts, 0),
-                            ARG(kv_widen_args, kv, b.kv, b.kv_offset), ARG(kv_widen_args, kv_scale, b.kv_scale, 0),
-                            ARG(kv_widen_args, block_table, b.block_table, 0), ARG(kv_widen_args, y, rows.buffer, 0),
+                            ARG(kv_widen_args, kv, g->kv, g->layer * g->kv_layer_bytes), ARG(kv_widen_args, kv_scale, g->kv_scale, 0),
+                            ARG(kv_widen_args, block_table, g->block_table, 0), ARG(kv_widen_args, y, rows.buffer, 0),
                             ARG(kv_widen_args, table, table, 0)};
-  g->token_rows = ROWS_PROMPT;
   ADD_OP(g, OP_kv_widen, "kv_widen", w, refs, ROWS_TOKENS);
+  return (widened){rows.buffer, table};
+}
+
+/* For requests whose tiles read a context's rows often enough: dequantizes these rows to bf16 once, into a workspace, and attends to them
+ * there. */
+static void add_widened(graph *g, mla_attn_args a, attn_buffers b) {
+  g->token_rows = ROWS_PROMPT;
+  const widened w = add_kv_widen(g, true);
   a.kv_format = KV_BF16;
   a.block_table_stride = 1; /* a tile's row is the first page of its context */
-  b.kv = rows.buffer;
+  b.kv = w.rows;
   b.kv_offset = 0;
   b.kv_scale = DRAFT_NONE;
-  b.block_table = table;
+  b.block_table = w.table;
   b.tiles = g->prompt_tiles;
   add_attn_form(g, a, b, 1, g->l->max_batch_tokens);
 }
@@ -254,22 +264,26 @@ static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix val
   return out;
 }
 
-/* The workspace for a piece of the contexts, and the rows' state between pieces; one of each for all layers. */
+/* The workspace for a piece of the contexts, and the rows' state between pieces; one of each for all layers. kv_b is bf16, whatever its
+ * format in the files, as w_uk and w_uv are. Rows of other formats than bf16 are dequantized piece by piece. */
 static void add_prompt_attention(graph *g, queries q, matrix value) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
   const uint32_t of_head = m->nope_dim + m->v_dim, n = g->heads * of_head, latent_row = m->kv_lora_rank + m->rope_dim;
   const uint32_t weight = graph_add_weight_begin(g, "kv_b weight");
-  graph_add_tensor(g, "self_attn.kv_b_proj.weight", graph_ranks_rows(g, graph_whole(m->heads * of_head, m->kv_lora_rank), n));
+  const bool is_widened = g->plan->quant.kv_format != KV_BF16;
+  graph_add_module(g, "self_attn.kv_b_proj", graph_product_is_scaled(g, PRODUCT_KV_B),
+                   graph_ranks_rows(g, graph_whole(m->heads * of_head, m->kv_lora_rank), n));
+  g->token_rows = ROWS_PROMPT;
+  const uint32_t first = g->plan->ops.count, kv = is_widened ? add_kv_widen(g, false).rows : g->kv;
   matrix expanded = graph_add_matrix(g, (uint64_t)l->expand_pages * PAGE_TOKENS, n + m->rope_dim, 2, "expanded");
   matrix state = graph_add_matrix(g, g->rows, g->heads * (m->v_dim + 2), 4, "prefill_state");
   mla_expand_args e = {.n = n, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
                        .piece_pages = l->expand_pages};
   const draft_ref expand_refs[] = {ARG(mla_expand_args, step, g->step, 0), ARG(mla_expand_args, contexts, g->contexts, 0),
-                                   ARG(mla_expand_args, kv, g->kv, g->layer * g->kv_layer_bytes),
-                                   ARG(mla_expand_args, block_table, g->block_table, 0), ARG(mla_expand_args, w, weight, 0),
-                                   ARG(mla_expand_args, y, expanded.buffer, 0)};
-  g->token_rows = ROWS_PROMPT;
+                                   ARG(mla_expand_args, kv, kv, is_widened ? 0 : g->layer * g->kv_layer_bytes),
+                                   ARG(mla_expand_args, block_table, is_widened ? DRAFT_NONE : g->block_table, 0),
+                                   ARG(mla_expand_args, w, weight, 0), ARG(mla_expand_args, y, expanded.buffer, 0)};
   graph_add_op_rows(g, (op_call){.kernel = OP_mla_expand, .what = "mla_expand", .args = &e, .args_bytes = sizeof e, .refs = expand_refs,
                                  .ref_count = ARRAY_LEN(expand_refs), .rows_kind = ROWS_TOKENS, .rows_min = 1,
                                  .rows_max = l->max_batch_tokens, .rank_columns = g->ranks > 1 ? n : 0});
@@ -283,6 +297,7 @@ static void add_prompt_attention(graph *g, queries q, matrix value) {
   graph_add_op_rows(g, (op_call){.kernel = OP_mla_prefill, .what = "mla_prefill", .args = &a, .args_bytes = sizeof a, .refs = refs,
                                  .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = l->max_batch_tokens,
                                  .rank_columns = graph_ranks_all(g)});
+  if (is_widened) draft_buffer_at(g->plan, state.buffer)->first_op = first; /* the next piece's rows must not lie on it */
   g->token_rows = ROWS_TOKENS;
 }
 

@@ -147,10 +147,9 @@ static status resolve_formats(sources *s) {
   if (d->kv_scales_f32 && q->kv_format != KV_FP8_DS_MLA)
     return FAIL(ERR_FORMAT, "deployment: kv-cache-scales requires kv-cache-dtype fp8_ds_mla; hint: kv-cache-dtype: fp8_ds_mla");
   if (q->kv_format == KV_FP8_DS_MLA) q->kv_scale = d->kv_scales_f32 ? SCALE_F32 : SCALE_POW2;
-  if (d->parity == PARITY_STRICT || (!is_sparse && !is_e4m3 && q->kv_format == KV_BF16)) return OK;
-  return FAIL(ERR_UNSUPPORTED, "deployment: parity: fast-prefill requires dense attention, bf16 weights and a bf16 KV cache, but %s; "
-                               "hint: parity: strict",
-              is_sparse ? "the model's attention is sparse" : is_e4m3 ? "the model's weights are e4m3" : "kv-cache-dtype is not bf16");
+  if (d->parity == PARITY_STRICT || !is_sparse) return OK;
+  return FAIL(ERR_UNSUPPORTED, "deployment: parity: fast-prefill requires dense attention, but the model's is sparse; hint: parity: "
+                               "strict");
 }
 
 /* Whether so many ranks can divide the heads: each with the same number, and whole blocks of scales of their queries' weights. */

@@ -568,7 +568,10 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
     case OP_index_qk: choose_rows(choice, 128, per_rows(((const index_qk_args *)args)->heads + 1, INDEX_QK_ROWS), constant(1)); break;
     case OP_attn_cut: choose_rows(choice, ATTN_CUT_TILES, constant(1), constant(1)); break;
-    case OP_mla_expand: set_many(choice, &ALONE, false, 0); break;
+    case OP_mla_expand:
+      set_many(choice, &ALONE, false, 0);
+      if (!((const mla_expand_args *)args)->block_table) add_spec(choice, "SPEC_PIECES", 1);
+      break;
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
     case OP_attn: choose_attn(args, choice); break;
     case OP_mla_fold: choose_mla_fold(args, choice); break;
@@ -582,7 +585,10 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
       break;
     case OP_moe_sort: choose_rows(choice, 1024, sort_blocks(args), constant(1)); break;
     case OP_act_quant: choose_rows(choice, 256, quant_blocks(args), constant(1)); break;
-    case OP_kv_widen: choose_rows(choice, 128, constant(6 * SPECIALISE_BLOCKS), constant(1)); break;
+    case OP_kv_widen:
+      choose_rows(choice, 128, constant(6 * SPECIALISE_BLOCKS), constant(1));
+      if (!((const kv_widen_args *)args)->table) add_spec(choice, "SPEC_PIECES", 1);
+      break;
     case OP_rank_norm: choose_rank_norm(args, choice); break;
     case OP_moe_fold: choose_rows(choice, MOE_FOLD_COLUMNS / 4, per_rows(1, 1), fold_slices(args)); break;
     case OP_adjust: choose_rows(choice, 512, per_rows(1, 1), slices(args)); break;

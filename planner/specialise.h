@@ -27,7 +27,7 @@ typedef struct specialise_choice {
 } specialise_choice;
 
 /* Writes the alternatives for an op whose launch rows lie in [rows_min, rows_max]: disjoint, ascending, without gaps. args: the op's struct
- * of abi.h; its pointers are not read. Returns their number, 1 to SPECIALISE_CHOICES_MAX. */
+ * of abi.h; of its pointers only which are null is read. Returns their number, 1 to SPECIALISE_CHOICES_MAX. */
 uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uint32_t rows_max,
                        specialise_choice choices[SPECIALISE_CHOICES_MAX]);
 

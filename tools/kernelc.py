@@ -131,7 +131,8 @@ def variants(stem):
                  1536 + 2 * (4 * 16384 + 2048) + 8 * 9216)
                 for heads in (16, 32, 64) for pages in (1, 2)]
     if stem == "mla_expand":
-        return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, large_m_bytes(128, 256, 4))]
+        return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1, **more},
+                 large_m_bytes(128, 256, 4)) for more in ({}, {"PIECES": 1})]
     if stem not in PRODUCTS:
         return [(spec, 0) for spec in FORMS.get(stem, [{"THREADS": 256}])]
     of_experts, scaled = stem.endswith("moe_gemm"), stem.startswith("fp8")

@@ -32,8 +32,8 @@ def random_model_command(program, config, folder, seed):
     return command + ["--stacked-experts"] * (read_json(config)["model_type"] == "mistral4")  # the only form that HF reads
 
 
-def plan_command(program, folder, deploy, plan):
-    return [program, "plan", folder, "--config", deploy, "-o", plan]
+def plan_command(program, folder, deploy, parity, plan):
+    return [program, "plan", folder, "--config", deploy, "--parity", parity, "-o", plan]
 
 
 def run_command(program, plan, folder, prompts, logits, machine):
@@ -166,7 +166,7 @@ def verbatim_logits(args, folder, name, ids_of, vocab):
     at = os.path.join(args.out, name)
     plan, prompts, logits = at + ".plan", at + ".jsonl", at + ".logits.f32"
     write_prompts(prompts, ids_of)
-    subprocess.run(plan_command(args.verbatim, folder, DEPLOY, plan), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(plan_command(args.verbatim, folder, DEPLOY, args.parity, plan), check=True, stdout=subprocess.DEVNULL)
     subprocess.run(run_command(args.verbatim, plan, folder, prompts, logits, args.machine), check=True, stdout=subprocess.DEVNULL)
     values = numpy.fromfile(logits, dtype="<f4")
     assert values.size == sum(map(len, ids_of)) * vocab, f"{logits}: expected one row of {vocab} for every prompt position"
@@ -279,6 +279,7 @@ def main():
     parser.add_argument("--out", required=True, help="folder for models, plans and oracle.json")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where HF runs")
     parser.add_argument("--machine", default="auto", choices=["auto", "gpu", "cpu"], help="where Verbatim runs")
+    parser.add_argument("--parity", default="strict", choices=["strict", "fast-prefill"], help="of Verbatim's plans")
     parser.add_argument("--models", nargs="+", default=MODELS, metavar="NAME", help="models, among " + " ".join(MODELS))
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS, metavar="N", help="weight seeds, " + " ".join(map(str, SEEDS)))
     parser.add_argument("--golden", action="store_true", help="record tests/oracle/golden-* instead")

@@ -31,7 +31,7 @@ static void run_item(void *context, uint32_t index, void *scratch) {
   const mla_expand_args *a = &run->a;
   u32 tile = index % run->column_tiles, slot = index / run->column_tiles, page = a->piece * a->piece_pages + slot;
   step_context c = contexts_find(a->contexts, a->step->seq_count, page);
-  u32 number = a->block_table[(u64)c.seq * a->block_table_stride + (page - c.first)];
+  u32 number = a->block_table ? a->block_table[(u64)c.seq * a->block_table_stride + (page - c.first)] : slot;
   u32 rows = min_u32(PAGE_TOKENS, c.tokens - (page - c.first) * PAGE_TOKENS);
   u64 width = (u64)a->kv_lora_rank + a->rope_dim, stride = (u64)a->n + a->rope_dim;
   const bf16 *kv = a->kv + (u64)number * PAGE_TOKENS * width;

@@ -107,6 +107,7 @@ bool backend_gpu_start_can_run_probe(const backend *base, uint32_t variant, uint
   return self_check_is_for_form(probe, spec_value(p, kernel, "SPEC_K_BLOCKS") > 0) &&
          self_check_is_for_tags(probe, spec_value(p, kernel, "SPEC_TAGGED") > 0) &&
          self_check_is_for_heads(probe, spec_value(p, kernel, "SPEC_HEADS")) &&
+         self_check_is_for_pieces(probe, spec_value(p, kernel, "SPEC_PIECES") > 0) &&
          self_check_is_for_rows(probe, spec_value(p, kernel, "SPEC_KV_FORMAT"), spec_value(p, kernel, "SPEC_LISTS") > 0,
                                 spec_value(p, kernel, "SPEC_TURNS") + spec_value(p, kernel, "SPEC_SPREAD") > 0);
 }

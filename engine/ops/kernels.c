@@ -27,7 +27,8 @@ const kernel_row *kernels_row(uint32_t id) {
 /* Arguments begin with pointers, so this field is never at offset 0. */
 uint32_t kernels_piece_at(uint32_t id) {
   static const uint32_t piece_at[KERNEL_COUNT] = {[KERNEL_mla_expand] = offsetof(mla_expand_args, piece),
-                                                  [KERNEL_mla_prefill] = offsetof(mla_prefill_args, piece)};
+                                                  [KERNEL_mla_prefill] = offsetof(mla_prefill_args, piece),
+                                                  [KERNEL_kv_widen] = offsetof(kv_widen_args, piece)};
   ASSERT(id < KERNEL_COUNT);
   return piece_at[id];
 }

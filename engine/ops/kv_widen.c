@@ -12,5 +12,6 @@ static void operands(op_operands *o) {
   WRITES(kv_widen, table, .kind = OP_WORKSPACE, .rows = OP_ONCE, .type = OP_U32, .columns = a->pages_max, .is_free = true);
 }
 
-const op_description ops_kv_widen = {.pointers = offsetof(kv_widen_args, kv_lora_rank) / 8, .optional = OP_POINTER(kv_widen, kv_scale),
+const op_description ops_kv_widen = {.pointers = offsetof(kv_widen_args, kv_lora_rank) / 8,
+                                     .optional = OP_POINTER(kv_widen, kv_scale) | OP_POINTER(kv_widen, table),
                                      .family = OP_OF_ATTENTION, .operands = operands};

@@ -201,9 +201,7 @@ static status check_quant(const plan_header *h) {
   if (q->kv_format == KV_FP8_DS_MLA) TRY(check_range("kv_lora_rank of fp8_ds_mla", h->model.kv_lora_rank, 512, 512));
   const uint32_t widened = q->kv_format == KV_BF16 ? 0 : UINT32_MAX; /* rows of bf16 numbers are not gathered */
   if (h->limits.parity == PARITY_STRICT) return check_range("expand_pages of strict", h->limits.expand_pages, 0, widened);
-  TRY(check_range("index_heads of fast-prefill", q->index_heads, 0, 0));
-  TRY(check_range("weight_format of fast-prefill", q->weight_format, WEIGHTS_BF16, WEIGHTS_BF16));
-  return check_range("kv_format of fast-prefill", q->kv_format, KV_BF16, KV_BF16);
+  return check_range("index_heads of fast-prefill", q->index_heads, 0, 0);
 }
 
 static status check_speculation(const plan_limits *l) {

@@ -38,7 +38,7 @@ typedef struct self_check_op {
 #undef KERNEL
 
 /* Properties of a form of the op's probes: whether it gathers rows, computes products in place of a gemm, or has top-k lists; its KV
- * format; its heads; whether it is for kernels that send words with tags. */
+ * format; its heads; whether it is for kernels that send words with tags; whether rows are dequantized piece by piece. */
 bool self_check_moe_gemm_gathers(uint32_t form);
 bool self_check_fp8_moe_gemm_gathers(uint32_t form);
 bool self_check_qkv_rope_absorbs(uint32_t form);
@@ -49,5 +49,7 @@ bool self_check_mla_attn_lists(uint32_t form);
 bool self_check_mla_attn_one_chunk(uint32_t form);
 uint32_t self_check_index_score_heads(uint32_t form);
 bool self_check_exchange_has_tags(uint32_t form);
+bool self_check_kv_widen_has_pieces(uint32_t form);
+bool self_check_mla_expand_has_pieces(uint32_t form);
 
 #endif

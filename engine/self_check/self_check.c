@@ -79,6 +79,12 @@ bool self_check_is_for_tags(uint32_t index, bool has_tags) {
   return row.kernel != KERNEL_exchange || self_check_exchange_has_tags(row.probe->form) == has_tags;
 }
 
+bool self_check_is_for_pieces(uint32_t index, bool has_pieces) {
+  const probe_row row = row_at(index);
+  if (row.kernel == KERNEL_kv_widen) return self_check_kv_widen_has_pieces(row.probe->form) == has_pieces;
+  return row.kernel != KERNEL_mla_expand || self_check_mla_expand_has_pieces(row.probe->form) == has_pieces;
+}
+
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch) {
   const probe_row row = row_at(index);
   *launch = (self_check_launch){.probe = row.probe->name, .kernel = row.kernel, .grid_items = {1, 1, 1}};

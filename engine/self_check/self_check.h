@@ -43,6 +43,10 @@ bool self_check_is_for_heads(uint32_t index, uint32_t heads);
 /* Whether a kernel of exchange with tags, or one without, can run it; true for probes of other ops. */
 bool self_check_is_for_tags(uint32_t index, bool has_tags);
 
+/* Whether a kernel of kv_widen or mla_expand that dequantizes piece by piece, or takes such rows, or another one, can run it; true for
+ * probes of other ops. */
+bool self_check_is_for_pieces(uint32_t index, bool has_pieces);
+
 /* Writes the probe's image, SELF_CHECK_BYTES aligned to 256 bytes, and its launch; address: of the image on the backend. */
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch);
 

@@ -1,10 +1,11 @@
 /* kv_widen.cu - KV rows of the contexts that a step's prompt tokens attend to, dequantized to bf16 in a workspace. NUMERICS.md, `kv_widen`.
  *
  * Attention of many heads, where every query would dequantize its rows anew, reads rows that are dequantized once a step. Page i of the
- * workspace is page number i of all contexts; `table`, the identity, is their block table. A share is 16 rows: a thread has nine pieces
- * of eight columns, and loads all of them before it converts the first. Grid: any number of CTAs. Moves KV_ROW_BYTES in and 2 * (rank +
- * rope) bytes out per row. Bound: these bytes at 4.3 TB/s, for few rows the launch and two round trips. H200, KV_FP8_DS_MLA, 65,536
- * rows: 35.9 us (3.3 TB/s). tools/bench/history/2026-11-22-sparse-pipeline.md */
+ * workspace is page number i of all contexts; `table`, the identity, is their block table. With SPEC_PIECES, for mla_expand, the workspace
+ * holds one piece of the contexts, and there is no table. A share is 16 rows: a thread has nine pieces of eight columns, and loads all of
+ * them before it converts the first. Grid: any number of CTAs. Moves KV_ROW_BYTES in and 2 * (rank + rope) bytes out per row. Bound: these
+ * bytes at 4.3 TB/s, for few rows the launch and two round trips. H200, KV_FP8_DS_MLA, 65,536 rows: 35.9 us (3.3 TB/s).
+ * tools/bench/history/2026-11-22-sparse-pipeline.md */
 #include "spec.cuh"
 #include "attn/contexts.h"
 #include "attn/kv_codes.cuh"
@@ -13,6 +14,14 @@
 #define SHARE_ROWS 16u
 #define SHARES (PAGE_TOKENS / SHARE_ROWS) /* of a page */
 #define AT_ONCE 9u                        /* pieces of a thread */
+
+#ifdef SPEC_PIECES
+#define FIRST_PAGE(a) ((a).piece * (a).pages_max)
+#define PIECE_NUMBER(a) (a).piece
+#else
+#define FIRST_PAGE(a) 0u
+#define PIECE_NUMBER(a) 0u
+#endif
 
 typedef struct row_shape {
   u32 columns, coded;          /* the first `coded` columns are codes, the others bf16 numbers */
@@ -81,20 +90,22 @@ NUM void widen_share(const row_shape &s, cursor c, const u8 *from, bf16 *to, u32
 extern "C" __global__ __launch_bounds__(SPEC_THREADS, 6) void kv_widen(const __grid_constant__ kv_widen_args a) {
   ptx_grid_next();
   const u32 block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), blocks = gridDim.x * gridDim.y * gridDim.z;
-  const u32 count = a.step->seq_count, shares = contexts_pages_in(a.contexts, count, 0, a.pages_max) * SHARES;
+  const u32 count = a.step->seq_count, shares = contexts_pages_in(a.contexts, count, PIECE_NUMBER(a), a.pages_max) * SHARES;
   const row_shape s = shape_of(a);
   const f32 layer_scale = s.has_scales ? 0.0f : *a.kv_scale;
   const cursor begin = {threadIdx.x * PIECE / s.columns, threadIdx.x * PIECE % s.columns};
 #pragma unroll 1
   for (u32 share = block; share < shares; share += blocks) {
-    const u32 page = share / SHARES, first = share % SHARES * SHARE_ROWS;
+    const u32 slot = share / SHARES, first = share % SHARES * SHARE_ROWS, page = FIRST_PAGE(a) + slot;
     const step_context c = contexts_find(a.contexts, count, page);
     const u32 number = a.block_table[(u64)c.seq * a.block_table_stride + (page - c.first)];
     const u32 end = c.tokens - (page - c.first) * PAGE_TOKENS, left = end > first ? end - first : 0u;
     ptx_settle(number + left); /* inputs of the step, known before the rows are */
     ptx_grid_wait();
+#ifndef SPEC_PIECES
     if (first == 0 && threadIdx.x == 0) a.table[page] = page;
-    widen_share(s, begin, a.kv + ((u64)number * PAGE_TOKENS + first) * s.bytes, a.y + ((u64)page * PAGE_TOKENS + first) * s.columns,
+#endif
+    widen_share(s, begin, a.kv + ((u64)number * PAGE_TOKENS + first) * s.bytes, a.y + ((u64)slot * PAGE_TOKENS + first) * s.columns,
                 left < SHARE_ROWS ? left : SHARE_ROWS, layer_scale);
   }
   ptx_grid_wait(); /* without work as well: a CTA that ended early would let the next kernel overtake the one before */

@@ -2,10 +2,11 @@
  * row's rope columns. NUMERICS.md, `mla_expand`.
  *
  * A large-M product (gemm/large_m.cuh). Row r of the workspace is row r % 64 of page number piece * piece_pages + r / 64; the pages of all
- * contexts are numbered in order, and the block table tells where they are. TMA boxes never cross a page. Whole pages are expanded, also
- * where a context ends inside one. Two warps of the producer warpgroup copy the rope columns meanwhile. Grid: any number of CTAs, best
- * one per multiprocessor. Bound: 2 * n * rank FLOPs per row at 790 TFLOP/s; moves rank + rope columns per row in, n + rope out, and the
- * weights once. H200: 555 to 587 TFLOP/s for rank 512 and 8,192 rows or more. tools/bench/history/2026-11-22-prefill-expanded.md */
+ * contexts are numbered in order, and the block table tells where they are; with SPEC_PIECES kv holds those of the piece in order. TMA
+ * boxes never cross a page. Whole pages are expanded, also where a context ends inside one. Two warps of the producer warpgroup copy the
+ * rope columns meanwhile. Grid: any number of CTAs, best one per multiprocessor. Bound: 2 * n * rank FLOPs per row at 790 TFLOP/s; moves
+ * rank + rope columns per row in, n + rope out, and the weights once. H200: 555 to 587 TFLOP/s for rank 512 and 8,192 rows or more.
+ * tools/bench/history/2026-11-22-prefill-expanded.md */
 #include "spec.cuh"
 #include "gemm/large_m.cuh"
 #include "attn/contexts.h"
@@ -15,11 +16,15 @@ typedef struct expand_product { /* what large_m.cuh needs to know of a product *
 } expand_product;
 
 /* The KV page from which page number `slot` of the piece is made. */
+#ifdef SPEC_PIECES
+NUM u32 page_of(const mla_expand_args &, u32 slot) { return slot; }
+#else
 NUM u32 page_of(const mla_expand_args &a, u32 slot) {
   const u32 page = a.piece * a.piece_pages + slot;
   const step_context c = contexts_find(a.contexts, a.step->seq_count, page);
   return a.block_table[(u64)c.seq * a.block_table_stride + (page - c.first)];
 }
+#endif
 
 #define TILE_PAGES (SPEC_TILE_ROWS / PAGE_TOKENS)
 

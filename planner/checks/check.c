@@ -8,6 +8,7 @@
 #include "checks/check_branches.h"
 #include "checks/check_drafts.h"
 #include "checks/check_kernels.h"
+#include "checks/check_pieces.h"
 #include "checks/check_ranks.h"
 #include "checks/check_values.h"
 #include "draft.h"
@@ -769,8 +770,10 @@ static status check_all(checker *c) {
   TRY(check_steps(c));
   TRY(check_ranks(&(ranks_plan){.header = c->h, .tensors = c->tensors, .ops = c->ops, .fixups = c->fixups, .buffers = c->buffers,
                                 .homes = c->homes, .args = c->bytes + c->h->args.offset, .strings = c->strings}));
-  return check_branches(&(branches_plan){.header = c->h, .ops = c->ops, .fixups = c->fixups, .buffers = c->buffers, .homes = c->homes,
-                                         .args = c->bytes + c->h->args.offset, .strings = c->strings});
+  const branches_plan tables = {.header = c->h, .ops = c->ops, .fixups = c->fixups, .buffers = c->buffers, .homes = c->homes,
+                                .args = c->bytes + c->h->args.offset, .strings = c->strings};
+  TRY(check_pieces(&tables));
+  return check_branches(&tables);
 }
 
 static void *table_of(uint32_t count, size_t item_bytes) {

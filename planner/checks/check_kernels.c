@@ -114,6 +114,11 @@ static status check_build(const kernels_plan *p, const plan_kernel *k, uint32_t 
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other rows than the model's", index);
     shared = 2048 + 2 * boxes * 8192 + stages * (v <= 128 ? 2 : 1) * (boxes + v / 64) * 8192;
   }
+  if (k->kernel == OP_kv_widen || k->kernel == OP_mla_expand) {
+    const bool is_narrow = p->header->quant.kv_format != KV_BF16, has_pieces = p->header->limits.parity == PARITY_FAST_PREFILL && is_narrow;
+    if (spec_of(p, k, "SPEC_PIECES") != has_pieces)
+      return FAIL(ERR_FORMAT, "check: kernel %u is %sfor rows that are dequantized piece by piece", index, has_pieces ? "not " : "");
+  }
   if (k->kernel == OP_attn) shared = grouped_bytes(p, k);
   if (k->kernel == OP_index_score) {
     uint64_t heads = spec_of(p, k, "SPEC_HEADS"), pages = spec_of(p, k, "SPEC_PAGES");

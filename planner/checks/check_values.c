@@ -64,7 +64,7 @@ static status check_quant(const plan_header *h) {
   TRY(in_range("kv_format", q->kv_format, 0, KV_FP8));
   TRY(in_range("kv_scale", q->kv_scale, 0, is_mixed * SCALE_POW2));
   if (is_mixed) TRY(in_range("kv_lora_rank", h->model.kv_lora_rank, 512, 512));
-  return in_range("parity", h->limits.parity, 0, !is_sparse && !is_e4m3 && q->kv_format == KV_BF16);
+  return in_range("parity", h->limits.parity, 0, !is_sparse);
 }
 
 status check_values_header(const plan_header *h) {

@@ -9,7 +9,7 @@ static void describe(writer *w, const void *args) {
   weight(w, FIELD(kv_widen, kv_scale), TYPE_F32, 1)->must_be_null = a->kv_format != KV_FP8;
   describe_block_table(w, FIELD(kv_widen, block_table), a->block_table_stride);
   table(w, FIELD(kv_widen, y), true, TYPE_BF16, times(a->pages_max, PAGE_TOKENS), columns, columns);
-  table(w, FIELD(kv_widen, table), true, TYPE_PAGE_TABLE, a->pages_max, 1, 1);
+  table(w, FIELD(kv_widen, table), true, TYPE_PAGE_TABLE, a->pages_max, 1, 1)->must_be_null = w->l->parity == PARITY_FAST_PREFILL;
 }
 
 static status values(const reader *r, const void *args) {
@@ -20,6 +20,7 @@ static status values(const reader *r, const void *args) {
   SAME(block_table_stride, r->l->pages_per_seq);
   SAME(kv_format, r->q->kv_format);
   SAME(pages_max, r->l->expand_pages);
+  SAME(piece, 0);
   return OK;
 }
 

@@ -103,8 +103,8 @@ static inline check_access *kv_pages(writer *w, size_t field, bool is_write, uin
   return a;
 }
 
-static inline void describe_block_table(writer *w, size_t field, uint32_t stride) {
-  fixed(w, field, false, REGION_STEP, IO(block_table), times(w->l->max_seqs, stride * UINT64_C(4)));
+static inline check_access *describe_block_table(writer *w, size_t field, uint32_t stride) {
+  return fixed(w, field, false, REGION_STEP, IO(block_table), times(w->l->max_seqs, stride * UINT64_C(4)));
 }
 
 static inline void describe_history(writer *w, size_t field, bool is_write) {

@@ -172,7 +172,7 @@ static void edit_config(const char *folder, const char *from, const char *to) {
 
 /* Makes the model, plans it, runs the recorded prompts. from/to: an edit of config.json after the weights were made, or NULL; cache:
  * kv-cache-dtype. The caller frees the logits, [positions][vocab]. */
-static float *our_logits(const golden *g, const char *from, const char *to, const char *cache) {
+static float *our_logits(const golden *g, const char *from, const char *to, const char *cache, const char *parity) {
   char folder[PATH_BYTES], config[PATH_BYTES], plan[PATH_BYTES], prompts[PATH_BYTES], logits[PATH_BYTES];
   char verbatim[PATH_BYTES];
   size_t bytes;
@@ -188,7 +188,7 @@ static float *our_logits(const golden *g, const char *from, const char *to, cons
   assert_weights(g, folder);
   if (from != NULL) edit_config(folder, from, to);
   run_program((const char *const[]){verbatim, "plan", folder, "--config", "tests/oracle/deploy.yaml", "--kv-cache-dtype", cache,
-                                    "-o", plan, NULL});
+                                    "--parity", parity, "-o", plan, NULL});
   run_program((const char *const[]){verbatim, "run", plan, folder, "--jsonl", prompts, "--max-tokens", "1", "--ignore-eos", "--device",
                                     "cpu", "--logits", logits, "--output", "jsonl", "--quiet", NULL});
   float *values = (float *)(void *)read_file(logits, &bytes);
@@ -205,7 +205,7 @@ static void nearer_to_fp32_than_hf_bf16(void **state) {
   for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
     golden g;
     golden_open(&g, names[i]);
-    float *ours = our_logits(&g, NULL, NULL, "auto");
+    float *ours = our_logits(&g, NULL, NULL, "auto", "strict");
     figures f = compare(g.logits, ours, g.positions, g.vocab);
     print_message("%s: mean KL %.2e (HF bf16 %.2e), largest difference %.4f (%.4f), top-1 %.2f (%.2f)\n", g.name, f.mean_kl,
                   g.hf_bf16.mean_kl, f.max_logit_difference, g.hf_bf16.max_logit_difference, f.top1_agreement, g.hf_bf16.top1_agreement);
@@ -243,7 +243,7 @@ static void wrong_models_are_caught(void **state) {
   for (size_t i = 0; i < sizeof edits / sizeof edits[0]; ++i) {
     golden g;
     golden_open(&g, edits[i][0]);
-    float *ours = our_logits(&g, edits[i][1], edits[i][2], "auto");
+    float *ours = our_logits(&g, edits[i][1], edits[i][2], "auto", "strict");
     figures f = compare(g.logits, ours, g.positions, g.vocab);
     print_message("%s with %s: mean KL %.2e (HF bf16 %.2e)\n", g.name, edits[i][2], f.mean_kl, g.hf_bf16.mean_kl);
     assert_false(better_than_hf_bf16(&f, &g.hf_bf16));
@@ -259,7 +259,7 @@ static void an_fp8_cache_costs_what_is_said(void **state) {
   for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
     golden g;
     golden_open(&g, names[i]);
-    float *ours[] = {our_logits(&g, NULL, NULL, "bf16"), our_logits(&g, NULL, NULL, "fp8_ds_mla")};
+    float *ours[] = {our_logits(&g, NULL, NULL, "bf16", "strict"), our_logits(&g, NULL, NULL, "fp8_ds_mla", "strict")};
     figures bf16 = compare(g.logits, ours[0], g.positions, g.vocab), fp8 = compare(g.logits, ours[1], g.positions, g.vocab);
     double times = fp8.mean_kl / bf16.mean_kl, points = 100 * (bf16.top1_agreement - fp8.top1_agreement);
     print_message("%s: mean KL %.1f times bf16's, top-1 %.1f points lower\n", g.name, times, points);
@@ -268,6 +268,27 @@ static void an_fp8_cache_costs_what_is_said(void **state) {
     free(ours[1]);
     free(g.logits);
   }
+}
+
+/* Also over a coded cache, which costs what it costs under strict. */
+static void fast_prefill_is_as_near(void **state) {
+  const char *caches[] = {"bf16", "fp8_ds_mla"}, *parities[] = {"strict", "fast-prefill"};
+  figures f[2][2];
+  golden g;
+  (void)state;
+  golden_open(&g, "v3");
+  for (size_t i = 0; i < 4; ++i) {
+    float *ours = our_logits(&g, NULL, NULL, caches[i / 2], parities[i % 2]);
+    f[i / 2][i % 2] = compare(g.logits, ours, g.positions, g.vocab);
+    free(ours);
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    const double strict = f[i][0].mean_kl, fast = f[i][1].mean_kl;
+    print_message("v3, %s: mean KL %.2e, fast-prefill %.2e (HF bf16 %.2e)\n", caches[i], strict, fast, g.hf_bf16.mean_kl);
+    assert_true(fast != strict && fabs(log(fast / strict)) < log(1.5));
+  }
+  assert_true(better_than_hf_bf16(&f[0][1], &g.hf_bf16) && !better_than_hf_bf16(&f[1][1], &g.hf_bf16));
+  free(g.logits);
 }
 
 static void comparison_sees_equal_shifted_and_nan(void **state) {
@@ -308,6 +329,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(nearer_to_fp32_than_hf_bf16),
       cmocka_unit_test(wrong_models_are_caught),
       cmocka_unit_test(an_fp8_cache_costs_what_is_said),
+      cmocka_unit_test(fast_prefill_is_as_near),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

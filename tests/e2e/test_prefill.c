@@ -1,8 +1,9 @@
 /* test_prefill.c - parity fast-prefill: one receipt however contexts are split into pieces and prompts into steps, whichever requests share
  * the batch, with rows of the prefix cache and after preemptions, on either backend; it is close to the receipt of strict, but not equal.
+ * The same with e4m3 weights and coded caches, with drafts and on two ranks.
  *
- * Wraps the two ops of the form to count their inputs, and to plant faults: a piece that starts from an empty state, rows of another
- * context. Each is found. */
+ * Wraps the ops of the form to count their inputs, and to plant faults: a piece that starts from an empty state, rows of another context,
+ * or of another piece. Each is found. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdlib.h>
@@ -26,9 +27,9 @@
 #define TIGHT "max-num-seqs: 5\nmax-num-batched-tokens: 33\nmax-model-len: 512\nkv_pages: 11\n" \
               "ladder: [3]\n" /* one of full length, and a bit more */
 
-enum fault { SOUND, PIECE_BEGINS_ANEW, ANOTHER_CONTEXT };
+enum fault { SOUND, PIECE_BEGINS_ANEW, ANOTHER_CONTEXT, ANOTHER_PIECE };
 static enum fault planted, fault;
-static uint32_t pieces_most, contexts_most, tiles_seen;
+static uint32_t pieces_most, contexts_most, tiles_seen, widened_most;
 static e2e_model model;
 static e2e_requests requests;
 
@@ -38,6 +39,8 @@ void __real_cpu_mla_expand(const mla_expand_args *args, cpu_pool *pool);
 void __wrap_cpu_mla_expand(const mla_expand_args *args, cpu_pool *pool);
 void __real_cpu_mla_prefill(const mla_prefill_args *args, cpu_pool *pool);
 void __wrap_cpu_mla_prefill(const mla_prefill_args *args, cpu_pool *pool);
+void __real_cpu_kv_widen(const kv_widen_args *args, cpu_pool *pool);
+void __wrap_cpu_kv_widen(const kv_widen_args *args, cpu_pool *pool);
 
 /* Off during start-up, because the self-check would notice it. */
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
@@ -71,6 +74,13 @@ void __wrap_cpu_mla_prefill(const mla_prefill_args *args, cpu_pool *pool) {
   __real_cpu_mla_prefill(args, pool);
 }
 
+void __wrap_cpu_kv_widen(const kv_widen_args *args, cpu_pool *pool) {
+  kv_widen_args changed = *args;
+  widened_most = max_u32(widened_most, args->piece + 1);
+  if (fault == ANOTHER_PIECE && args->piece == 2) changed.piece = 1;
+  __real_cpu_kv_widen(&changed, pool);
+}
+
 /* === Receipts =============================================================================================================== */
 
 #define EXPECT(what, ...)                                                       \
@@ -81,7 +91,7 @@ void __wrap_cpu_mla_prefill(const mla_prefill_args *args, cpu_pool *pool) {
   } while (0)
 
 static void check_all(const char *config_path) {
-  static const char *const sizes[] = {"64", "128", "192", "448", "65536"};
+  static const char *const sizes[] = {"64", "128", "192", "65536"};
   char plan[E2E_PATH_MAX], tight[E2E_PATH_MAX], deploy[512];
   e2e_make_model(&model, config_path, LIMITS FAST);
   verbatim_config one = e2e_config(&model);
@@ -122,6 +132,66 @@ static void planted_faults_are_found(void **state) {
   assert_true(e2e_is_same(&c, &requests, sound));
   e2e_remove(&model);
 }
+
+/* === e4m3 weights, coded caches ============================================================================================= */
+
+#define CODED "tests/oracle/small-v3-fp8.json" /* three layers */
+#define CODED_REQUESTS 3u
+
+/* The scale of each layer's rows, which a cache of fp8 needs. */
+static void write_scales(void) {
+  static const float scales[] = {0x1.2p-7f, 0x1.8p-7f, 0x1p-7f};
+  char head[512] = "{", path[E2E_PATH_MAX + 32];
+  size_t used = 1;
+  for (uint32_t i = 0; i < ARRAY_LEN(scales); i++)
+    used += (size_t)snprintf(head + used, sizeof head - used, "%s\"model.layers.%u.self_attn.k_scale\":{\"dtype\":\"F32\","
+                             "\"shape\":[1],\"data_offsets\":[%u,%u]}", i ? "," : "", i, 4 * i, 4 * i + 4);
+  head[used++] = '}';
+  while (used % 8) head[used++] = ' ';
+  const uint64_t bytes = used;
+  snprintf(path, sizeof path, "%s/kv_scales.safetensors", model.model_dir);
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_true(fwrite(&bytes, sizeof bytes, 1, file) == 1 && fwrite(head, used, 1, file) == 1);
+  assert_true(fwrite(scales, sizeof scales, 1, file) == 1);
+  fclose(file);
+}
+
+/* Alone, against small pieces with drafts and preemptions, and larger ones on two ranks in direct launches; and a fault. */
+static void check_coded(const char *cache) {
+  static const char *const MORE[] = {TIGHT "expand_tokens: 64\nspeculative-config: {method: ngram, num-speculative-tokens: 3}\n",
+                                     LIMITS "expand_tokens: 128\ntensor-parallel-size: 2\n"};
+  char plan[E2E_PATH_MAX], deploy[512];
+  const bool is_coded = strcmp(cache, "bf16") != 0;
+  e2e_requests few = requests;
+  few.count = CODED_REQUESTS;
+  snprintf(deploy, sizeof deploy, LIMITS FAST "kv-cache-dtype: %s\n", cache);
+  e2e_make_model(&model, CODED, deploy);
+  if (strcmp(cache, "fp8") == 0) write_scales();
+  verbatim_config c = e2e_config(&model);
+  c.max_active = 1;
+  digest alone = e2e_run(&c, &few, 0, few.count);
+  c.max_active = 0, c.plan_path = plan, c.poison = true, c.shuffle_pages = 5;
+  widened_most = 0;
+  for (size_t i = 0; i < ARRAY_LEN(MORE); i++) {
+    snprintf(deploy, sizeof deploy, FAST "kv-cache-dtype: %s\n%s", cache, MORE[i]);
+    e2e_make_plan(&model, "more", deploy, plan);
+    c.chunk_tokens = i ? 100 : 0, c.direct = i;
+    if (!e2e_is_same(&c, &few, alone)) fail_msg("%s, %s: another receipt", cache, MORE[i]);
+  }
+  if (e2e_device() == VERBATIM_DEVICE_CPU && is_coded) {
+    assert_true(widened_most >= 6);
+    planted = ANOTHER_PIECE;
+    assert_false(e2e_is_same(&c, &few, alone));
+    planted = SOUND;
+  }
+  assert_true(is_coded || widened_most == 0);
+  e2e_remove(&model);
+}
+
+static void e4m3_weights(void **state) { (void)state, check_coded("bf16"); }
+static void a_scale_of_the_layer(void **state) { (void)state, check_coded("fp8"); }
+static void scales_of_each_row(void **state) { (void)state, check_coded("fp8_ds_mla"); }
 
 /* === Strict and fast ======================================================================================================== */
 
@@ -182,6 +252,8 @@ static void the_next_turn_is_its_own(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(v3),   cmocka_unit_test(minicpm3), cmocka_unit_test(glm4),
+                                     cmocka_unit_test(e4m3_weights), cmocka_unit_test(a_scale_of_the_layer),
+                                     cmocka_unit_test(scales_of_each_row),
                                      cmocka_unit_test(planted_faults_are_found), cmocka_unit_test(near_to_strict_and_not_it),
                                      cmocka_unit_test(the_next_turn_is_its_own)};
   e2e_begin(argc, argv);

@@ -152,7 +152,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   ASSERT(deploy_config_parse(written, write_config(&config, written), &again) == OK);
   ASSERT(memcmp(&config, &again, sizeof config) == 0);
   status result = make_plan((planner_text){text, bytes}, (planner_text){0});
-  /* of a cache that this model cannot have, or not with fast-prefill; of a workspace that is useless for bf16 rows without it */
+  /* of a cache that this model cannot have; of a workspace that is useless for bf16 rows without fast-prefill */
   const bool may_be_refused = config.kv_dtype > DEPLOY_KV_BF16 || config.kv_scales_f32 ||
                               (config.parity == PARITY_STRICT && config.expand_tokens);
   ASSERT(result == OK || result == ERR_LIMIT || (may_be_refused && (result == ERR_UNSUPPORTED || result == ERR_FORMAT)));

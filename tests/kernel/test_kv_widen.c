@@ -6,6 +6,7 @@
 typedef struct widen_shape {
   u32 rank, rope, format, kind, contexts, tokens[4];
   f32 layer_scale;
+  u32 piece_pages, piece; /* 0: all contexts, with a table */
 } widen_shape;
 
 enum { PAGES = 16, STRIDE = 5, CONTEXTS = 4, PAGES_MAX = 12 };
@@ -72,10 +73,11 @@ static void check_row(const widen_shape *s, const u8 *row, const bf16 *y) {
 static void widen_case(kernel_test *test, const widen_shape *s) {
   cases c = {.state = s->rank * 7u + s->rope + s->kind * 3 + s->tokens[0]};
   const u32 columns = s->rank + s->rope, row_bytes = KV_ROW_BYTES(s->format, s->rank, s->rope);
+  const u32 room = s->piece_pages ? s->piece_pages : PAGES_MAX, first = s->piece * room;
   u32 total = 0;
   kernel_test_start(test);
   kv_widen_args a = {.kv_lora_rank = s->rank, .rope_dim = s->rope, .block_table_stride = STRIDE, .kv_format = s->format,
-                     .pages_max = PAGES_MAX};
+                     .pages_max = room, .piece = s->piece};
   step_in *step = kernel_test_step(test, 1, 0, 1);
   step->seq_count = s->contexts;
   step_context *contexts = kernel_test_input(test, CONTEXTS * sizeof *contexts);
@@ -89,40 +91,49 @@ static void widen_case(kernel_test *test, const widen_shape *s) {
     contexts[i] = (step_context){.first = total, .tokens = s->tokens[i], .seq = (i * 3 + 1) % CONTEXTS};
     total += pages_of(s->tokens[i]);
   }
-  assert_true(total <= PAGES_MAX);
+  assert_true(s->piece_pages || total <= PAGES_MAX);
+  const u32 pages = total > first ? min_u32(room, total - first) : 0;
   a.step = step, a.contexts = contexts, a.block_table = table, a.kv = kv, a.kv_scale = s->format == KV_FP8 ? layer_scale : NULL;
-  a.y = kernel_test_output(test, (size_t)PAGES_MAX * 64 * columns * 2);
-  a.table = kernel_test_output(test, PAGES_MAX * 4);
-  kernel_test_keep(test, a.y + (size_t)total * 64 * columns, (size_t)(PAGES_MAX - total) * 64 * columns * 2);
-  kernel_test_keep(test, a.table + total, (size_t)(PAGES_MAX - total) * 4);
-  const kernel_variant v[] = {{.grid = {1, 1, 1}, .threads = 128}, {.grid = {7, 2, 1}, .threads = 128},
-                              {.grid = {200, 1, 1}, .threads = 128}};
+  a.y = kernel_test_output(test, (size_t)room * 64 * columns * 2);
+  kernel_test_keep(test, a.y + (size_t)pages * 64 * columns, (size_t)(room - pages) * 64 * columns * 2);
+  if (!s->piece_pages) {
+    a.table = kernel_test_output(test, PAGES_MAX * 4);
+    kernel_test_keep(test, a.table + total, (size_t)(PAGES_MAX - total) * 4);
+  }
+  kernel_variant v[] = {{.grid = {1, 1, 1}, .threads = 128}, {.grid = {7, 2, 1}, .threads = 128},
+                        {.grid = {200, 1, 1}, .threads = 128}};
+  for (u32 i = 0; i < ARRAY_LEN(v) && s->piece_pages; i++) v[i].spec[v[i].spec_count++] = (jit_spec){"SPEC_PIECES", 1};
   kernel_test_run(test, &a, v, ARRAY_LEN(v));
   for (u32 i = 0; i < s->contexts; i++) {
     for (u32 t = 0; t < pages_of(s->tokens[i]) * 64; t++) {
-      const bf16 *y = a.y + ((size_t)contexts[i].first * 64 + t) * columns;
+      const u32 page = contexts[i].first + t / 64;
+      if (page < first || page >= first + pages) continue;
+      const bf16 *y = a.y + ((size_t)(page - first) * 64 + t % 64) * columns;
       const size_t place = (size_t)table[contexts[i].seq * STRIDE + t / 64] * 64 + t % 64;
       if (t < s->tokens[i]) check_row(s, kv + place * row_bytes, y);
       for (u32 j = 0; j < columns && t >= s->tokens[i]; j++) assert_int_equal(y[j], 0);
-      assert_int_equal(a.table[contexts[i].first + t / 64], contexts[i].first + t / 64);
+      if (a.table) assert_int_equal(a.table[page], page);
     }
   }
 }
 
 static void widen_cases(kernel_test *test) {
   static const widen_shape shapes[] = {
-      {512, 64, KV_FP8_DS_MLA, SCALE_F32, 4, {1, 200, 64, 63}, 0},
-      {512, 64, KV_FP8_DS_MLA, SCALE_POW2, 3, {320, 129, 15}, 0},
-      {512, 32, KV_FP8_DS_MLA, SCALE_F32, 2, {17, 112}, 0},
-      {512, 32, KV_FP8_DS_MLA, SCALE_POW2, 1, {16}, 0},
-      {512, 64, KV_FP8, SCALE_F32, 3, {65, 192, 2}, 0x1.9p-5f},
-      {512, 32, KV_FP8, SCALE_F32, 1, {255}, 0x1p-130f},
-      {256, 64, KV_FP8, SCALE_F32, 4, {128, 1, 48, 33}, 0x1.234568p+119f},
-      {256, 32, KV_FP8, SCALE_F32, 2, {130, 256}, 0x1.fffffep-3f},
+      {512, 64, KV_FP8_DS_MLA, SCALE_F32, 4, {1, 200, 64, 63}, 0, 0, 0},
+      {512, 64, KV_FP8_DS_MLA, SCALE_POW2, 3, {320, 129, 15}, 0, 0, 0},
+      {512, 32, KV_FP8_DS_MLA, SCALE_F32, 2, {17, 112}, 0, 0, 0},
+      {512, 32, KV_FP8_DS_MLA, SCALE_POW2, 1, {16}, 0, 0, 0},
+      {512, 64, KV_FP8, SCALE_F32, 3, {65, 192, 2}, 0x1.9p-5f, 0, 0},
+      {512, 32, KV_FP8, SCALE_F32, 1, {255}, 0x1p-130f, 0, 0},
+      {256, 64, KV_FP8, SCALE_F32, 4, {128, 1, 48, 33}, 0x1.234568p+119f, 0, 0},
+      {256, 32, KV_FP8, SCALE_F32, 2, {130, 256}, 0x1.fffffep-3f, 0, 0},
+      {512, 64, KV_FP8_DS_MLA, SCALE_POW2, 3, {129, 65, 20}, 0, 2, 1}, /* the second piece begins in the first context's last page */
+      {512, 64, KV_FP8, SCALE_F32, 4, {64, 1, 130, 63}, 0x1.9p-5f, 4, 1},
+      {256, 32, KV_FP8, SCALE_F32, 1, {300}, 0x1.9p-5f, 8, 0},
   };
   for (size_t i = 0; i < ARRAY_LEN(shapes); i++) widen_case(test, &shapes[i]);
 }
 
 int main(int argc, char **argv) {
-  return kernel_test_main(argc, argv, "kv_widen", "253dff6ed9c8e09580e43c0d4dd631b7", widen_cases);
+  return kernel_test_main(argc, argv, "kv_widen", "afc3dc3bd15664073e9713d00ed4579d", widen_cases);
 }

@@ -41,6 +41,7 @@ CASES = {  # name: config, lines for the deployment, the reference's cache
     "glm5": ("small-glm5", "kv-cache-dtype: bf16", {"cache": "bf16"}),
     "glm52-fp8": ("small-glm52-fp8", "", {}),
 }
+FAST = ["v3-fp8", "v3-fp8-cache"]  # compared once more with prompts in the expanded form: the same formulas
 AS_NEAR = 1.5  # our distance is at most this many times that of the reference without quantisation, or
 FLOOR = 4e-5   # the error that rounding to bf16 causes in these models
 NEARER = 2.0   # an error must be this many times farther away, if it
@@ -168,6 +169,13 @@ def check(name, build, device, seed, shown):
         ours_off, exact_off = divergence(right, made), divergence(right, exact)
         passed = ours_off < max(AS_NEAR * exact_off, FLOOR)
         print("%-24s KL to the reference %.2e; without quantisation %.2e%s" % (name, ours_off, exact_off, "" if passed else "  FAILED"))
+        if name in FAST:
+            fast = ours(os.path.join(build, "verbatim"), folder, deploy + "\nparity: fast-prefill", ids, vocab, device)[0]
+            off, is_another = divergence(right, fast), not np.array_equal(fast, made)
+            is_near = is_another and off < max(AS_NEAR * exact_off, FLOOR)
+            passed = passed and is_near
+            print("    %-22s KL to the reference %.2e, to strict %.2e%s" % ("fast-prefill", off, divergence(made, fast),
+                                                                        "" if is_near else "  FAILED"))
         for wrong in (wrong for wrong in WRONGS if shown[wrong] < ENOUGH):
             other = reference(True, wrong)
             moved = divergence(right, other)

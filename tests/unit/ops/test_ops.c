@@ -16,7 +16,7 @@
 #define LIMITS "max-num-seqs: 8\nmax-num-batched-tokens: 256\nmax-model-len: 512\nladder: [1, 8]\n"
 /* One of each small configuration of tests/oracle/; a model that does not support it is planned without it. */
 static const char *const DEPLOYS[] = {LIMITS "chunk_tokens: 64\nstructured-outputs: on\n", LIMITS "parity: fast-prefill\n",
-                                      LIMITS "kv-cache-dtype: fp8\n",
+                                      LIMITS "kv-cache-dtype: fp8\n", LIMITS "kv-cache-dtype: fp8\nparity: fast-prefill\n",
                                       LIMITS "kv-cache-dtype: fp8_ds_mla\nexpand_tokens: 256\n", LIMITS "tensor-parallel-size: 2\n"};
 
 /* Of a model with a prediction layer. */

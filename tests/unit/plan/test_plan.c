@@ -234,7 +234,7 @@ static void bad_grouped_frequency(plan_header *h, uint8_t *b) {
 }
 static void bad_parity(plan_header *h, uint8_t *b) {
   (void)b;
-  h->quant.kv_format = KV_FP8, h->limits.parity = PARITY_FAST_PREFILL, h->limits.expand_pages = 1;
+  h->quant = (plan_quant){.index_heads = 64, .index_topk = 64}, h->limits.parity = PARITY_FAST_PREFILL, h->limits.expand_pages = 1;
 }
 static void bad_dtype(plan_header *h, uint8_t *b) { ((plan_tensor *)(void *)(b + h->tensors.offset))[2].dtype = 3; }
 static void bad_scale_name(plan_header *h, uint8_t *b) {
@@ -278,7 +278,7 @@ static void planted_faults(void **state) {
     {bad_grouped_bias, "has_bias"}, {bad_grouped_norms, "norms"}, {bad_no_shared, "shared_gate"}, {bad_unrotated_behind, "unrotated"},
     {bad_unrotated_high, "unrotated"}, {bad_grouped_index, "index_heads of grouped"}, {bad_grouped_kv, "kv_lora_rank of fp8"},
     {bad_grouped_frequency, "inv_freq[63]"},
-    {bad_parity, "kv_format of fast"}, {bad_dtype, "dtype 3"}, {bad_scale_name, "scales refers"}, {bad_scaled, "becomes bf16"},
+    {bad_parity, "index_heads of fast"}, {bad_dtype, "dtype 3"}, {bad_scale_name, "scales refers"}, {bad_scaled, "becomes bf16"},
     {bad_variant, "variant"}, {bad_args, "argument bytes"}, {bad_rows, "rows"},
     {bad_fixup, "pointer"}, {bad_target, "outside its region"}, {bad_missing, "missing"}, {bad_ladder, "ladder"},
     {bad_tensor, "slice"}, {bad_pointer, "not zero"}, {bad_pin_rows, "algorithm 0: its row range"},

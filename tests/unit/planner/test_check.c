@@ -385,6 +385,53 @@ static void every_fault_of_fast_prefill_is_caught(void **state) {
                ARRAY_LEN(FAST_FAULTS));
 }
 
+/* The same over KV rows that are dequantized piece by piece. */
+static plan_op *widen_op(const editable *e) { return find_op(e, "layer 1 kv_widen"); }
+static kv_widen_args *widen_of(const editable *e) { return args_of(e, widen_op(e)); }
+static void coded_rows_are_expanded(editable *e) {
+  const plan_fixup *rows = find_fixup(e, widen_op(e), offsetof(kv_widen_args, kv));
+  plan_fixup *read = find_fixup(e, find_op(e, "layer 1 mla_expand"), offsetof(mla_expand_args, kv));
+  read->region = rows->region, read->offset = rows->offset;
+}
+static void no_rows_are_dequantized(editable *e) { widen_op(e)->rows_min = 2; }
+static void rows_of_another_layer(editable *e) { find_fixup(e, widen_op(e), offsetof(kv_widen_args, kv))->offset = e->h->io.history; }
+static void more_pages_are_dequantized(editable *e) { widen_of(e)->pages_max++; }
+static void another_piece_is_dequantized(editable *e) { widen_of(e)->piece = 1; }
+static void all_contexts_are_dequantized(editable *e) { find_spec(e, widen_op(e), "SPEC_PIECES")->value = 0; }
+static void rows_are_looked_up(editable *e) { find_spec(e, find_op(e, "layer 1 mla_expand"), "SPEC_PIECES")->value = 0; }
+static void a_table_of_pages_is_written(editable *e) {
+  find_fixup(e, widen_op(e), offsetof(kv_widen_args, y))->args_offset = offsetof(kv_widen_args, table);
+}
+static void the_state_is_written_over(editable *e) { /* by the next piece's rows: after those of this piece it is alive as they were */
+  const plan_buffer *rows = find_buffer(e, "layer 1 widened");
+  plan_buffer *state = find_buffer(e, "layer 1 prefill_state");
+  state->offset = rows->offset, state->first_op = rows->last_op + 1;
+  find_fixup(e, find_op(e, "layer 1 mla_prefill"), offsetof(mla_prefill_args, state))->offset = rows->offset;
+}
+static void the_cache_is_bf16(editable *e) {
+  e->h->quant.kv_format = KV_BF16, e->h->quant.kv_scale = SCALE_F32;
+  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->grouped, &e->h->limits, e->h->numerics_id);
+}
+
+static const plan_fault CODED_FAULTS[] = {
+    FAULT(coded_rows_are_expanded, "wrong region"),
+    FAULT(no_rows_are_dequantized, "before anything is written"),
+    FAULT(rows_of_another_layer, NULL),
+    FAULT(more_pages_are_dequantized, NULL),
+    FAULT(another_piece_is_dequantized, "piece is 1"),
+    FAULT(all_contexts_are_dequantized, "piece by piece"),
+    FAULT(rows_are_looked_up, "piece by piece"),
+    FAULT(a_table_of_pages_is_written, "null"),
+    FAULT(the_state_is_written_over, "every piece of the contexts"),
+    FAULT(the_cache_is_bf16, NULL),
+};
+
+static void every_fault_of_coded_prompts_is_caught(void **state) {
+  (void)state;
+  check_faults(edit_plan("tests/oracle/small-v3-fp8.json", "max-num-batched-tokens: 256\nmax-model-len: 512\nparity: fast-prefill\n"
+                         "kv-cache-dtype: fp8_ds_mla\n"), CODED_FAULTS, ARRAY_LEN(CODED_FAULTS));
+}
+
 static void real_plans_pass(void **state) {
   (void)state;
   static const char *const PATHS[] = {TINY, "tests/data/configs/deepseek-v2-lite.json", "tests/data/configs/moonlight.json"};
@@ -462,6 +509,7 @@ int main(void) {
       cmocka_unit_test(real_plans_pass),
       cmocka_unit_test(every_planted_fault_is_caught),
       cmocka_unit_test(every_fault_of_fast_prefill_is_caught),
+      cmocka_unit_test(every_fault_of_coded_prompts_is_caught),
       cmocka_unit_test(truncated_plans_are_refused),
       cmocka_unit_test(random_damage_never_crashes),
       cmocka_unit_test(a_plan_of_any_size_gets_its_verdict),

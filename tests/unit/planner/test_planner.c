@@ -429,9 +429,8 @@ static void formats_that_do_not_fit_are_refused(void **state) {
     {CONFIGS "minicpm3-4b.json", "{kv-cache-dtype: fp8_ds_mla}", "needs kv_lora_rank 512, the model has 256", ERR_UNSUPPORTED},
     {TINY, "{kv-cache-scales: float32}", "requires kv-cache-dtype fp8_ds_mla", ERR_FORMAT},
     {TINY, "{kv-cache-dtype: fp8, kv-cache-scales: float32}", "requires kv-cache-dtype fp8_ds_mla", ERR_FORMAT},
-    {TINY, "{kv-cache-dtype: fp8, parity: fast-prefill}", "kv-cache-dtype is not bf16", ERR_UNSUPPORTED},
-    {CONFIGS "glm-5.json", "{parity: fast-prefill}", "attention is sparse", ERR_UNSUPPORTED},
-    {CONFIGS "glm-5.2-fp8.json", "{parity: fast-prefill, kv-cache-dtype: bf16}", "attention is sparse", ERR_UNSUPPORTED},
+    {CONFIGS "glm-5.json", "{parity: fast-prefill}", "dense attention, but the model's is sparse", ERR_UNSUPPORTED},
+    {CONFIGS "glm-5.2-fp8.json", "{parity: fast-prefill, kv-cache-dtype: bf16}", "dense attention", ERR_UNSUPPORTED},
   };
   for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
     fixture_bytes file = {0};

@@ -1,4 +1,4 @@
-/* test_planner_attention.c - plans of real size: how their attention is split, and which form is used for which rows. Read next:
+/* test_planner_attention.c - plans of real size: how their attention is split, and which ops and forms are used for which rows. Read next:
  * test_planner.c. */
 #include "tests/unit/unit.h"
 #include "engine/exec/backend.h"
@@ -91,8 +91,35 @@ static void lists_of_one_chunk_are_never_cut(void **state) {
   }
 }
 
+/* With e4m3 weights and every cache. kv_b_proj is read three times as bf16, and rows of a coded cache are dequantized before they are
+ * expanded. */
+static void fast_prefill_takes_every_format(void **state) {
+  (void)state;
+  static const char *const CACHES[] = {"bf16", "fp8", "fp8_ds_mla"};
+  for (size_t i = 0; i < ARRAY_LEN(CACHES); i++) {
+    char deploy[128];
+    snprintf(deploy, sizeof deploy, "{parity: fast-prefill, max-model-len: 512, max-num-seqs: 4, kv-cache-dtype: %s}", CACHES[i]);
+    fixture_bytes file = fixture_plan("tests/oracle/small-v3-fp8.json", deploy, NULL);
+    const plan_op *ops = table(file, header(file)->ops);
+    const plan_tensor *tensors = table(file, header(file)->tensors);
+    uint32_t widened = 0, expanded = 0, sources = 0;
+    for (uint32_t n = 0; n < header(file)->ops.count; n++) {
+      widened += ops[n].kernel == OP_kv_widen, expanded += ops[n].kernel == OP_mla_expand;
+      if (ops[n].kernel == OP_kv_widen) assert_true(ops[n + 1].kernel == OP_mla_expand && ops[n + 1].rows_kind == ROWS_PROMPT);
+    }
+    for (uint32_t n = 0; n < header(file)->tensors.count; n++)
+      if (strcmp(text(file, tensors[n].name), "model.layers.1.self_attn.kv_b_proj.weight") == 0) {
+        assert_true(tensors[n].dtype == DTYPE_BF16 && tensors[n].scale_name != PLAN_NO_SCALE);
+        sources++;
+      }
+    assert_true(expanded == 3 && sources == 3 && widened == (i ? 3 : 0));
+    free(file.bytes);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(long_contexts_have_room_for_groups),
-                                     cmocka_unit_test(lists_of_one_chunk_are_never_cut)};
+                                     cmocka_unit_test(lists_of_one_chunk_are_never_cut),
+                                     cmocka_unit_test(fast_prefill_takes_every_format)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,6 +192,7 @@ static bool is_for(uint32_t i, const emulator_kernel *kernel) {
   return self_check_is_for(i, kernels_find(kernel->stem), &model) && self_check_is_for_form(i, spec_of(kernel, "K_BLOCKS=") > 0) &&
          self_check_is_for_rows(i, spec_of(kernel, "KV_FORMAT="), spec_of(kernel, "LISTS=") > 0,
                                 spec_of(kernel, "TURNS=") + spec_of(kernel, "SPREAD=") > 0) &&
+         self_check_is_for_pieces(i, spec_of(kernel, "PIECES=") > 0) &&
          self_check_is_for_heads(i, spec_of(kernel, "HEADS=")) && self_check_is_for_tags(i, spec_of(kernel, "TAGGED=") > 0);
 }
 
