@@ -19,9 +19,10 @@
  * the previous kernel is FIRST, and neither of the two accesses memory that the other writes. */
 enum op_order { ORDER_CHAIN = 0, ORDER_FIRST = 1, ORDER_BESIDE = 2 };
 
-/* Rows of an op: this count times rows_mul. ROWS_MADE, ROWS_PROMPT, ROWS_DRAFTS: launch rows of ops whose `step` is a part of the step
- * (their own arguments say ROWS_TOKENS); consecutive ops of ROWS_PROMPT run in turn for every piece of the step's contexts. */
-enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1, ROWS_MADE = 2, ROWS_PROMPT = 3, ROWS_DRAFTS = 4, ROWS_KINDS = 5 };
+/* Rows of an op: this count times rows_mul. The kinds from ROWS_MADE on: launch rows of ops whose `step` is a part of the step (their own
+ * arguments say ROWS_TOKENS); consecutive ops of ROWS_PROMPT run in turn for every piece of the step's contexts. ROWS_OWN: those of the
+ * token rows that this rank owns; launch rows are the most of any rank. */
+enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1, ROWS_MADE = 2, ROWS_PROMPT = 3, ROWS_DRAFTS = 4, ROWS_OWN = 5, ROWS_KINDS = 6 };
 
 typedef struct embed_args {
   const step_in *step;

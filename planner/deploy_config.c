@@ -41,6 +41,7 @@ static const key_row KEYS[] = {
     {"speculative-config.num-speculative-tokens", KIND_COUNT, FIELD(draft_tokens), 1, DRAFT_TOKENS_MAX, NULL},
     {"speculative-config.prompt-lookup-min", KIND_COUNT, FIELD(match_min), MATCH_TOKENS_MIN, MATCH_TOKENS_MAX, NULL},
     {"speculative-config.prompt-lookup-max", KIND_COUNT, FIELD(match_max), MATCH_TOKENS_MIN, MATCH_TOKENS_MAX, NULL},
+    {"divide-rows-from", KIND_COUNT, FIELD(divided_rows), 2, LENGTH_MAX, NULL},
     {"exchange-transport", KIND_CHOICE, FIELD(transport), 0, 0, "peer nccl"},
     {"structured-outputs", KIND_CHOICE, FIELD(structured), 0, 0, "off|false on|true"},
     {"pipeline-parallel-size", KIND_NOT_OFFERED, 0, 0, 0, "tensor-parallel-size divides a model over the GPUs of one machine"},

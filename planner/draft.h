@@ -25,6 +25,8 @@ typedef struct draft_ref { /* what a pointer of an op's arguments points to: a b
   uint64_t offset;
   uint32_t buffer;
   uint32_t args_offset; /* of the pointer inside the argument struct */
+  uint32_t rank_step;   /* bytes by which it lies further on each next rank; see plan_fixup */
+  uint32_t pad;
 } draft_ref;
 
 typedef struct draft {
@@ -36,6 +38,7 @@ typedef struct draft {
   uint32_t io_buffer[29];  /* buffer of each plan_io field, in its order, or DRAFT_NONE */
   uint32_t gemm_workspace; /* buffer, or DRAFT_NONE */
   bool has_masks;          /* structured-outputs: the op token_mask stands before sample */
+  uint32_t divided_rows;   /* steps of at least so many token rows divide them among ranks; 0: none */
   uint8_t config_digest[16];
   draft_list tensors, buffers, specs, kernels, ops, gemms, guarantees, ladder, notes; /* structs of the plan format */
   draft_list args, strings; /* bytes */

@@ -39,7 +39,9 @@ static plan_fixup *resolve_refs(draft *plan) {
   for (uint32_t i = 0; i < plan->refs.count; i++) {
     const plan_buffer *buffer = draft_buffer_at(plan, refs[i].buffer);
     ASSERT(refs[i].offset < buffer->bytes);
-    fixups[i] = (plan_fixup){refs[i].args_offset, buffer->region, buffer->offset + refs[i].offset};
+    ASSERT(refs[i].rank_step % RANK_STEP_BYTES == 0 && refs[i].rank_step / RANK_STEP_BYTES <= UINT16_MAX);
+    fixups[i] = (plan_fixup){.args_offset = refs[i].args_offset, .region = (uint16_t)buffer->region,
+                             .rank_step = (uint16_t)(refs[i].rank_step / RANK_STEP_BYTES), .offset = buffer->offset + refs[i].offset};
   }
   return fixups;
 }

@@ -8,6 +8,7 @@
 #include "graph_draft.h"
 #include "graph_feed.h"
 #include "graph_ranks.h"
+#include "graph_rows.h"
 #include "engine/plan/format_masks.h"
 #include "engine/plan/spread.h"
 
@@ -16,7 +17,7 @@ static void add_io(graph *g) {
   const plan_limits *l = g->l;
   uint64_t tokens = l->max_batch_tokens, results = l->max_logit_rows;
   g->next = g->drafts = g->draft = DRAFT_NONE;
-  g->step = graph_add_fixed(g, REGION_STEP, STEP_PARTS * sizeof(step_in), "step");
+  g->step = graph_add_fixed(g, REGION_STEP, plan_step_entries(l) * sizeof(step_in), "step");
   g->logit_row = graph_add_fixed(g, REGION_STEP, results * 4, "logit_row"); /* these three are short and are uploaded together */
   g->sample = graph_add_fixed(g, REGION_STEP, results * sizeof(sample_param), "sample_param");
   if (plan_has_mtp(l)) g->drafts = graph_add_fixed(g, REGION_STEP, l->max_seqs * sizeof(step_draft), "drafts");
@@ -122,6 +123,7 @@ void graph_build(draft *plan, const profile *pins, const model_config *config) {
   ASSERT(g->m->dense_layers == g->m->layers || g->m->experts > 0);
   g->rows = align_up(g->l->max_batch_tokens, GRAPH_ROWS_PAD);
   g->logit_rows = align_up(g->l->max_logit_rows, GRAPH_ROWS_PAD);
+  graph_rows_open(g);
   add_io(g);
   add_embed(g);
   graph_attention_cut(g);
@@ -130,6 +132,7 @@ void graph_build(draft *plan, const profile *pins, const model_config *config) {
     graph_feed_add(g);
   }
   g->layer = UINT32_MAX;
+  graph_rows_end(g);
   uint32_t logits = add_head(g, config->is_tied);
   if (plan_has_mtp(g->l)) graph_draft_add(g, logits);
   const uint32_t io[] = {g->step,   g->token,       g->position, g->seq,    g->tiles,  g->logit_row, g->sample,

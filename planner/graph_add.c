@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "graph_ranks.h"
+#include "graph_rows.h"
 #include "specialise.h"
 
 /* === Buffers and weights ================================================================================================ */
@@ -115,8 +116,10 @@ static uint32_t kind_of(const graph *g, const op_call *call) {
 }
 
 static draft_ref place_of(const graph *g, draft_ref ref, uint32_t kind) {
-  static const uint64_t PARTS[ROWS_KINDS] = {[ROWS_MADE] = STEP_MADE, [ROWS_PROMPT] = STEP_PROMPT, [ROWS_DRAFTS] = STEP_DRAFTS};
+  static const uint64_t PARTS[ROWS_KINDS] = {[ROWS_MADE] = STEP_MADE, [ROWS_PROMPT] = STEP_PROMPT, [ROWS_DRAFTS] = STEP_DRAFTS,
+                                             [ROWS_OWN] = STEP_PARTS};
   if (ref.buffer == g->step) ref.offset = PARTS[kind] * sizeof(step_in);
+  if (ref.buffer == g->step && kind == ROWS_OWN) ref.rank_step = sizeof(step_in);
   if (ref.buffer == g->position) ref.offset = g->position_at;
   if (ref.buffer == g->tiles) ref.offset = g->tiles_at;
   return ref;
@@ -156,6 +159,10 @@ static uint32_t specialise(const op_call *call, specialise_choice choices[SPECIA
 }
 
 void graph_add_op_rows(graph *g, op_call call) {
+  if (g->divides && call.rows_kind == ROWS_TOKENS) {
+    graph_rows_add_op(g, call);
+    return;
+  }
   specialise_choice choices[SPECIALISE_CHOICES_MAX];
   uint32_t count = specialise(&call, choices);
   uint32_t name = op_name(g, call.what);
@@ -181,6 +188,7 @@ typedef struct norm_call { /* a norm besides its x, what is added to that, its w
   float eps, y_scale;
   bool keeps_x;       /* x stays as it is */
   bool is_f32;        /* y is not rounded */
+  bool is_of_x;       /* it reads the residual stream, or what is added to it */
 } norm_call;
 
 static void add_norm(graph *g, norm_call n, matrix x, addend adds, uint32_t weight, matrix y) {
@@ -202,8 +210,22 @@ static void add_norm(graph *g, norm_call n, matrix x, addend adds, uint32_t weig
                             ARG(rmsnorm_args, y, y.buffer, y.offset)};
   const uint32_t rows_max = plan_rows_limit(g->l, a.rows_kind);
   if (n.rows_min > rows_max) return;
+  /* The stream, and what is added to it, have their rows in place on the ranks that own them. */
+  rmsnorm_args own = a;
+  draft_ref own_refs[ARRAY_LEN(refs)];
+  own.x_stride *= g->ranks;
+  if (n.is_f32) own.y_stride *= g->ranks;
+  memcpy(own_refs, refs, sizeof refs);
+  for (size_t i = 0; i < ARRAY_LEN(refs); i++) {
+    const uint32_t field = refs[i].args_offset;
+    const bool is_stream = field == offsetof(rmsnorm_args, x) || field == offsetof(rmsnorm_args, delta) ||
+                           field == offsetof(rmsnorm_args, x_out) || (field == offsetof(rmsnorm_args, y) && n.is_f32);
+    if (is_stream && refs[i].buffer != DRAFT_NONE) own_refs[i].rank_step = a.x_stride * 4;
+  }
+  ASSERT(!g->divides || !n.is_of_x || adds.experts == DRAFT_NONE);
   graph_add_op_rows(g, (op_call){.kernel = OP_rmsnorm, .what = n.what, .args = &a, .args_bytes = sizeof a, .refs = refs,
-                                 .ref_count = ARRAY_LEN(refs), .rows_kind = a.rows_kind, .rows_min = n.rows_min, .rows_max = rows_max});
+                                 .ref_count = ARRAY_LEN(refs), .rows_kind = a.rows_kind, .rows_min = n.rows_min, .rows_max = rows_max,
+                                 .own_args = n.is_of_x ? &own : NULL, .own_refs = n.is_of_x ? own_refs : NULL});
 }
 
 void graph_add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps, bool is_final) {
@@ -221,7 +243,7 @@ void graph_add_norm_of(graph *g, const char *what, matrix x, addend adds, uint32
 
 void graph_add_norm_behind(graph *g, const char *what, matrix x, uint32_t weight, matrix y) {
   const norm_call n = {.what = what, .dim = g->m->hidden, .rows_kind = ROWS_TOKENS, .rows_min = 1, .row_index = DRAFT_NONE,
-                       .eps = g->m->norm_eps, .y_scale = 1, .keeps_x = true, .is_f32 = true};
+                       .eps = g->m->norm_eps, .y_scale = 1, .keeps_x = true, .is_f32 = true, .is_of_x = true};
   add_norm(g, n, x, GRAPH_NOTHING, weight, y);
 }
 
@@ -243,7 +265,7 @@ matrix graph_add_block_norm(graph *g, const char *what, const char *name) {
   matrix h = graph_add_matrix(g, g->rows, m->hidden, 2, what);
   graph_ranks_norm(g, what, weight, h);
   const norm_call n = {.what = what, .dim = m->hidden, .rows_kind = ROWS_TOKENS, .rows_min = g->own.rows + 1, .row_index = DRAFT_NONE,
-                       .eps = m->norm_eps, .y_scale = 1};
+                       .eps = m->norm_eps, .y_scale = 1, .is_of_x = true};
   add_norm(g, n, (matrix){.buffer = g->x, .stride = m->hidden}, g->adds, weight, h);
   g->adds = GRAPH_NOTHING;
   g->own = (own_addend){0};

@@ -23,6 +23,11 @@ typedef struct own_addend { /* the same of which a rank has columns, for launch 
 #define GRAPH_GATE_COLUMNS 8u /* of a product with the gate of a shared expert: the least that a product has; all are the same */
 #define GRAPH_NOTHING ((addend){DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE})
 
+typedef struct graph_twin { /* a work buffer, and another that has the rows of it that a rank owns */
+  uint32_t whole, own;
+} graph_twin;
+#define GRAPH_TWINS_MAX 16u
+
 typedef struct graph {
   draft *plan;
   const profile *pins;
@@ -58,6 +63,10 @@ typedef struct graph {
   uint32_t branch;           /* of the ops being added: enum plan_branch */
   uint32_t point_order;      /* of these ops, or 0: that of the ops themselves */
   enum rows_kind token_rows; /* of the ops being added: ROWS_TOKENS, or the rows of a part of the step */
+  uint32_t own_min;          /* steps in which a rank owns at least so many rows divide them (graph_rows.h); UINT32_MAX: none do */
+  bool divides;              /* the ops being added are of a part whose rows they divide */
+  uint32_t twin_count;
+  graph_twin twins[GRAPH_TWINS_MAX]; /* of that part */
 } graph;
 
 typedef struct matrix { /* a GEMM operand, result or source: columns start at byte `offset` of the buffer */
@@ -77,6 +86,8 @@ typedef struct op_call { /* one op, before its alternatives are chosen */
   size_t args_bytes;
   const draft_ref *refs; /* buffer DRAFT_NONE: NULL */
   size_t ref_count;
+  const void *own_args;  /* these two over the rows of a rank, where they differ, else NULL */
+  const draft_ref *own_refs;
 } op_call;
 
 #define ADD_OP(g, kernel_, what_, args_, refs_, kind_)                                                                           \

@@ -7,6 +7,7 @@
 #include "graph_index.h"
 #include "graph_product.h"
 #include "graph_ranks.h"
+#include "graph_rows.h"
 #include "engine/plan/format_widen.h"
 #include "specialise.h"
 
@@ -20,7 +21,7 @@ typedef struct projections { /* fp32 sources of qkv_rope, and of index_qk where 
 static matrix columns_from(matrix all, uint32_t column) { return (matrix){all.buffer, all.stride, column * UINT64_C(4), 0}; }
 
 /* The inputs of q_b and of the indexer's queries. */
-static void add_query_projections(graph *g, matrix q_a_source, projections *p) {
+static void add_query_projections(graph *g, matrix q_a_source, uint32_t first, projections *p) {
   const plan_model *m = g->m;
   const uint32_t of_head = m->nope_dim + m->rope_dim, q_columns = g->heads * of_head;
   const uint32_t index_columns = g->plan->quant.index_heads * INDEX_DIM;
@@ -30,13 +31,17 @@ static void add_query_projections(graph *g, matrix q_a_source, projections *p) {
   const matrix q_a = graph_add_matrix(g, g->rows, m->q_lora_rank, 2, "q_a");
   graph_add_norm(g, "q_a_norm", q_a_source, GRAPH_NOTHING, norm, q_a, m->q_lora_rank, m->latent_eps, false);
   product_rows rows = graph_product_rows(q_a, "q_a");
-  p->q = graph_product_parts(g, "q", &rows, parts, plan_has_indexer(&g->plan->quant, g->layer) ? 2 : 1);
+  const bool has_indexer = plan_has_indexer(&g->plan->quant, g->layer);
+  const bool is_scaled = graph_product_is_scaled(g, PRODUCT_Q_B) && (!has_indexer || graph_product_is_scaled(g, PRODUCT_INDEX_Q));
+  const rows_table rest = {q_a_source.buffer, q_a_source.stride * 4, first * 4, (q_a_source.stride - first) * 4};
+  graph_rows_gather(g, "q_a exchange", &rows, is_scaled, &rest, 1);
+  p->q = graph_product_parts(g, "q", &rows, parts, has_indexer ? 2 : 1);
   p->index_q = columns_from(p->q, q_columns);
 }
 
 /* One product for everything that reads the block's input, as far as formats allow, then the query's second factor, if it has one. The KV
  * columns come after the indexer's key, because they need not be whole blocks of scales. */
-static projections add_projections(graph *g, matrix h) {
+static projections add_projections(graph *g, product_rows *rows) {
   const plan_model *m = g->m;
   const bool has_indexer = plan_has_indexer(&g->plan->quant, g->layer);
   const uint32_t of_head = m->nope_dim + m->rope_dim, first = m->q_lora_rank ? m->q_lora_rank : g->heads * of_head;
@@ -48,11 +53,15 @@ static projections add_projections(graph *g, matrix h) {
   const product_part k = {"self_attn.indexer", "wk", key, PRODUCT_INDEX_K, "index_k", key, 0, 0, false};
   const product_part w = {"self_attn.indexer", "weights_proj", index_heads, PRODUCT_COUNT, "index_w", index_heads, 0, 0, false};
   const product_part dense[] = {q, kv}, sparse[] = {q, k, kv, w};
-  product_rows rows = graph_product_rows(h, "input_norm");
-  const matrix all = graph_product_parts(g, "qkv_a", &rows, has_indexer ? sparse : dense, has_indexer ? 4 : 2);
+  const product_part *parts = has_indexer ? sparse : dense;
+  const uint32_t count = has_indexer ? 4 : 2;
+  bool is_scaled = true;
+  for (uint32_t i = 0; i < count; i++) is_scaled &= graph_product_is_scaled(g, parts[i].product);
+  if (!m->q_lora_rank) graph_rows_gather(g, "input_norm exchange", rows, is_scaled, NULL, 0);
+  const matrix all = graph_product_parts(g, "qkv_a", rows, parts, count);
   projections p = {.q = all, .kv = columns_from(all, first + key), .index_k = columns_from(all, first),
                    .index_w = columns_from(all, first + key + latent)};
-  if (m->q_lora_rank) add_query_projections(g, all, &p);
+  if (m->q_lora_rank) add_query_projections(g, all, first, &p);
   return p;
 }
 
@@ -301,9 +310,9 @@ static void add_prompt_attention(graph *g, queries q, matrix value) {
   g->token_rows = ROWS_TOKENS;
 }
 
-static void add_latent(graph *g, matrix h) {
+static void add_latent(graph *g, product_rows *rows) {
   const plan_model *m = g->m;
-  projections p = add_projections(g, h);
+  projections p = add_projections(g, rows);
   queries q = add_queries(g, p);
   if (plan_has_indexer(&g->plan->quant, g->layer)) g->chosen = graph_index_add(g, p.index_q, p.index_k, p.index_w);
   const uint32_t w_uv = add_kv_b(g, "w_uv", m->nope_dim, m->v_dim, TRANSFORM_COPY);
@@ -327,13 +336,15 @@ static void add_latent(graph *g, matrix h) {
 /* Norms behind a block are named after it in models that have no others, and otherwise after their places. */
 void graph_attention_add(graph *g) {
   const bool is_around = g->plan->grouped.norms == NORMS_AROUND;
-  matrix h = graph_add_block_norm(g, "input_norm", "input_layernorm.weight");
+  graph_rows_begin(g);
+  product_rows rows = graph_product_rows(graph_add_block_norm(g, "input_norm", "input_layernorm.weight"), "input_norm");
   if (!plan_is_grouped(&g->plan->grouped)) {
-    add_latent(g, h);
+    add_latent(g, &rows);
     return;
   }
+  graph_rows_gather(g, "input_norm exchange", &rows, graph_product_is_scaled(g, PRODUCT_QKV), NULL, 0);
   const char *name = is_around ? "post_self_attn_layernorm.weight" : "post_attention_layernorm.weight";
-  graph_ranks_end_block(g, "attn_delta", name, graph_grouped_add(g, h), false);
+  graph_ranks_end_block(g, "attn_delta", name, graph_grouped_add(g, &rows), false);
 }
 
 /* Room for units: all groups of every sequence, plus for every worker a group split into chunks, up to a limit. */

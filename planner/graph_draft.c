@@ -126,6 +126,7 @@ static void take_inputs(graph *g, const passes *p) {
 void graph_draft_add(graph *g, uint32_t logits) {
   graph d = *g;
   plan_limits of_drafts;
+  d.own_min = UINT32_MAX;
   const uint32_t first_weight = g->plan->buffers.count, count = g->l->draft_tokens;
   const passes p = add_accept(&d);
   stream s = {{.buffer = d.x, .stride = d.m->hidden}, d.adds, DRAFT_NONE};

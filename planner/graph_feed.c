@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include "graph_product.h"
 #include "graph_ranks.h"
+#include "graph_rows.h"
 #include "model_config.h"
 #include "specialise.h"
 
@@ -98,13 +99,14 @@ static routing add_router(graph *g, matrix logits, uint32_t bias, uint32_t order
                             ARG(router_args, topk_id, r.topk_id, 0), ARG(router_args, topk_weight, r.topk_weight, 0),
                             ARG(router_args, expert_first, r.expert_first, 0), ARG(router_args, row_token, r.row_token, 0),
                             ARG(router_args, pair_row, r.pair_row, 0)};
+  const uint32_t sorts_max = g->divides ? min_u32(ROUTER_SORTS_MAX, graph_rows_whole_max(g)) : ROUTER_SORTS_MAX;
   op_call call = {.kernel = OP_router, .what = "router", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
-                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = ROUTER_SORTS_MAX};
-  if (g->l->max_batch_tokens > ROUTER_SORTS_MAX) { /* a plan always has the sort as its own op, because audits run it alone */
+                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = sorts_max};
+  if (g->l->max_batch_tokens > sorts_max) { /* a plan always has the sort as its own op, because audits run it alone */
     a.sorts = 1;
     a.order = order;
     graph_add_op_ordered(g, call, &a.order);
-    call.rows_min = ROUTER_SORTS_MAX + 1;
+    call.rows_min = sorts_max + 1;
   }
   a.sorts = 0;
   call.rows_max = g->l->max_batch_tokens;
@@ -114,14 +116,14 @@ static routing add_router(graph *g, matrix logits, uint32_t bias, uint32_t order
   return r;
 }
 
-/* With x and x_sorted it also copies the tokens' rows. */
-static void add_moe_sort(graph *g, const routing *r, matrix x, matrix x_sorted, row_range rows) {
+/* With x and x_sorted it also copies the tokens' rows, whose stride is in words of 16 bits. */
+static void add_moe_sort(graph *g, const char *what, const routing *r, matrix x, matrix x_sorted, row_range rows) {
   moe_sort_args a = {.experts = g->m->experts, .top_k = g->m->top_k, .columns = x_sorted.stride};
   const draft_ref refs[] = {ARG(moe_sort_args, step, g->step, 0), ARG(moe_sort_args, topk_id, r->topk_id, 0),
                             ARG(moe_sort_args, expert_first, r->expert_first, 0), ARG(moe_sort_args, row_token, r->row_token, 0),
                             ARG(moe_sort_args, pair_row, r->pair_row, 0), ARG(moe_sort_args, x, x.buffer, x.offset),
                             ARG(moe_sort_args, x_sorted, x_sorted.buffer, x_sorted.offset)};
-  graph_add_op_rows(g, (op_call){.kernel = OP_moe_sort, .what = "moe_sort", .args = &a, .args_bytes = sizeof a, .refs = refs,
+  graph_add_op_rows(g, (op_call){.kernel = OP_moe_sort, .what = what, .args = &a, .args_bytes = sizeof a, .refs = refs,
                            .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows.min, .rows_max = rows.max});
 }
 
@@ -157,22 +159,33 @@ static row_range few_rows(const graph *g) {
 }
 static row_range many_rows(const graph *g) { return (row_range){few_rows(g).max + 1, g->l->max_batch_tokens}; }
 
-/* Returns the rows in sorted order, for steps of many tokens. */
-static matrix add_sort(graph *g, const routing *r, matrix h) {
+/* Returns the rows in sorted order, for steps of many tokens. has_codes: in steps that divide rows, ranks have codes of all rows and no
+ * others. */
+static product_rows add_sort(graph *g, const routing *r, const product_rows *h, bool has_codes) {
   const row_range few = {r->sort_from, few_rows(g).max}, many = many_rows(g);
-  matrix none = {.buffer = DRAFT_NONE}, sorted = none;
-  if (few.min <= few.max) add_moe_sort(g, r, none, none, few);
-  if (many.min > many.max) return none;
-  sorted = graph_add_matrix(g, g->rows * g->m->top_k, h.stride, 2, "experts x");
-  add_moe_sort(g, r, h, sorted, many);
-  return sorted;
+  const row_range plain = {many.min, has_codes ? graph_rows_whole_max(g) : many.max}, coded = {max_u32(many.min, plain.max + 1), many.max};
+  const matrix none = {.buffer = DRAFT_NONE};
+  product_rows rows = graph_product_rows(none, "experts x");
+  rows.mul = g->m->top_k;
+  if (few.min <= few.max) add_moe_sort(g, "moe_sort", r, none, none, few);
+  if (many.min > many.max) return rows;
+  rows.x.stride = h->x.stride;
+  if (plain.min <= plain.max) {
+    rows.x = graph_add_matrix(g, g->rows * g->m->top_k, h->x.stride, 2, "experts x");
+    add_moe_sort(g, "moe_sort", r, h->x, rows.x, plain);
+  }
+  if (!has_codes) return rows;
+  graph_product_add_codes(g, &rows);
+  if (plain.min <= plain.max) graph_product_add_quantize(g, &rows, plain);
+  const uint32_t code_words = h->x.stride / 2, scale_words = h->x.stride / SCALE_COLUMNS * 2;
+  add_moe_sort(g, "moe_sort", r, (matrix){h->codes, code_words, 0, 0}, (matrix){rows.codes, code_words, 0, 0}, coded);
+  add_moe_sort(g, "moe_sort scales", r, (matrix){h->scales, scale_words, 0, 0}, (matrix){rows.scales, scale_words, 0, 0}, coded);
+  return rows;
 }
 
-static void add_experts_up(graph *g, const routing *r, product_rows *h, matrix sorted, product_weight weight, matrix activated) {
+static void add_experts_up(graph *g, const routing *r, product_rows *h, product_rows rows, product_weight weight, matrix activated) {
   const moe_gemm_args a = {.n = 2 * activated.stride, .y_kind = Y_SILU};
   const row_range many = many_rows(g);
-  product_rows rows = graph_product_rows(sorted, "experts x");
-  rows.mul = g->m->top_k;
   if (many.min <= many.max && graph_product_is_e4m3(weight)) graph_product_quantize(g, &rows, many);
   add_moe_gemm(g, "experts gate_up", r, r->row_token, h, weight, activated, few_rows(g), a);
   if (many.min <= many.max) add_moe_gemm(g, "experts gate_up", r, DRAFT_NONE, &rows, weight, activated, many, a);
@@ -219,7 +232,7 @@ static void add_fold(graph *g, const routing *r, matrix y, uint32_t shared, uint
                                  .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min,
                                  .rows_max = g->l->max_batch_tokens, .rank_columns = y.part});
   g->branch = BRANCH_MAIN;
-  g->adds.delta = graph_ranks_gather_from(g, "experts sum exchange", sum, rows_min).buffer;
+  g->adds.delta = graph_ranks_gather_from(g, "experts sum exchange", sum, rows_min, !is_last(g)).buffer;
 }
 
 typedef struct moe_state { /* of a layer with experts under construction */
@@ -260,6 +273,31 @@ static uint32_t add_shared_gate(graph *g, matrix h) {
   return gate.buffer;
 }
 
+/* In steps that divide rows: each rank routes its own, if what it then has of a row is whole words. */
+static bool divides_router(const graph *g) { return graph_rows_has(g) && g->pass == 0 && g->m->top_k % 2 == 0; }
+
+static rows_table gate_table(uint32_t gate) {
+  const uint32_t bytes = gate == DRAFT_NONE ? 0 : GRAPH_GATE_COLUMNS * 4;
+  return (rows_table){gate, bytes, 0, bytes};
+}
+
+/* The rows of the block's input, of which ranks then have codes alone if nothing but scaled products reads all of them. Returns whether it
+ * is so. */
+static bool gather_rows(graph *g, product_rows *h, const moe *w, uint32_t gate) {
+  const bool is_scaled = graph_product_is_e4m3(w->gate_up) && (!g->m->shared_experts || graph_product_is_e4m3(w->shared.gate_up));
+  const bool are_whole = g->m->hidden / SCALE_COLUMNS * 2 % 8 == 0; /* what moe_sort copies of a row's scales */
+  const bool has_codes = g->divides && divides_router(g) && is_scaled && are_whole;
+  const rows_table more = gate_table(gate);
+  graph_rows_gather(g, "post_norm exchange", h, has_codes, &more, 1);
+  return has_codes;
+}
+
+static void gather_routing(graph *g, const routing *r) {
+  const uint32_t bytes = g->m->top_k * 4;
+  const rows_table tables[] = {{r->topk_id, bytes, 0, bytes}, {r->topk_weight, bytes, 0, bytes}};
+  graph_rows_gather(g, "router exchange", NULL, false, tables, ARRAY_LEN(tables));
+}
+
 /* The shared experts need nothing of the routing. They run concurrently with it and with the experts or, in steps of one branch, between
  * its short ops, so that their weights are loaded meanwhile. */
 static void add_moe(graph *g, product_rows *h) {
@@ -271,6 +309,7 @@ static void add_moe(graph *g, product_rows *h) {
   const char *shared_name = g->plan->grouped.shared_gate ? "mlp.shared_expert" : "mlp.shared_experts";
   if (inter) w.shared = add_mlp_weights(g, shared_name, "shared ", inter, PRODUCT_SHARED_GATE_UP);
   const uint32_t gate = add_shared_gate(g, h->x);
+  const bool has_codes = gather_rows(g, h, &w, gate);
   if (graph_product_is_e4m3(w.gate_up)) graph_product_quantize(g, h, graph_product_all(g)); /* for both branches */
   /* The norm behind the last layer, where branches meet if the experts' sum has no op of its own, does not run in every step. */
   const bool is_divided = w.own_hidden < m->hidden;
@@ -281,12 +320,16 @@ static void add_moe(graph *g, product_rows *h) {
   g->branch = s.has_side ? BRANCH_SIDE : BRANCH_MAIN;
   if (inter) s.half = graph_product_rows(add_mlp_up(g, h, &w.shared, first), "shared gate_up");
   g->branch = BRANCH_MAIN;
+  if (divides_router(g)) graph_rows_resume(g);
   matrix logits = add_router_logits(g, h->x, w.router, second);
+  graph_rows_pause(g);
   const bool exchanges = w.own_inter < m->moe_inter || w.shared.own_inter < inter;
   if (exchanges) s.shared_order = 2 * g->plan->ops.count; /* before those of the next op */
   else shared = add_shared_down(g, &s, first);
+  if (divides_router(g)) graph_rows_resume(g);
   routing r = add_router(g, logits, w.bias, exchanges ? ORDER_CHAIN : second);
-  matrix sorted = add_sort(g, &r, h->x);
+  if (divides_router(g)) gather_routing(g, &r);
+  product_rows sorted = add_sort(g, &r, h, has_codes);
   matrix activated = graph_add_matrix(g, g->rows * m->top_k, w.own_inter, 2, "experts gate_up");
   activated.part = w.own_inter < m->moe_inter ? w.own_inter : 0;
   s.activated = graph_product_rows(activated, "experts gate_up");
@@ -309,6 +352,7 @@ static void add_moe(graph *g, product_rows *h) {
 /* A layer without experts. */
 static void add_dense(graph *g, product_rows *h) {
   const mlp w = add_mlp_weights(g, "mlp", "", g->m->inter, PRODUCT_GATE_UP);
+  graph_rows_gather(g, "post_norm exchange", h, graph_product_is_e4m3(w.gate_up), NULL, 0);
   product_rows activated = graph_product_rows(add_mlp_up(g, h, &w, ORDER_CHAIN), "gate_up");
   graph_ranks_gather_rows(g, "gate_up exchange", &(divided_rows){&activated, graph_product_is_e4m3(w.down), 0}, 1);
   const char *norm = g->plan->grouped.norms == NORMS_AROUND ? "post_mlp_layernorm.weight" : "post_feedforward_layernorm.weight";
@@ -316,6 +360,7 @@ static void add_dense(graph *g, product_rows *h) {
 }
 
 void graph_feed_add(graph *g) {
+  graph_rows_begin(g);
   product_rows h = graph_product_rows(graph_add_block_norm(g, "post_norm", "post_attention_layernorm.weight"), "post_norm");
   if (g->m->experts && g->layer >= g->m->dense_layers) add_moe(g, &h);
   else add_dense(g, &h);

@@ -63,16 +63,15 @@ static uint32_t add_slices(graph *g, const shape *s, const char *what, const cha
   return buffer;
 }
 
-static matrix add_product(graph *g, const shape *s, matrix h) {
+static matrix add_product(graph *g, const shape *s, product_rows *rows) {
   const bool is_scaled = graph_product_is_scaled(g, PRODUCT_QKV);
-  product_rows rows = graph_product_rows(h, "input_norm");
   product_weight weight = {.scales = DRAFT_NONE, .bias = DRAFT_NONE};
   weight.w = add_slices(g, s, "qkv weight", "weight", g->m->hidden, 1, is_scaled ? DTYPE_E4M3 : DTYPE_BF16);
   if (is_scaled)
     weight.scales = add_slices(g, s, "qkv scales", "weight_scale_inv", g->m->hidden / SCALE_COLUMNS, SCALE_COLUMNS, DTYPE_F32);
   matrix all = graph_add_matrix(g, g->rows, s->kv_heads * s->head_columns, 4, "qkv");
   all.part = by_heads(g);
-  graph_product_add(g, "qkv", &rows, weight, all, (gemm_args){.n = all.stride, .y_kind = Y_F32});
+  graph_product_add(g, "qkv", rows, weight, all, (gemm_args){.n = all.stride, .y_kind = Y_F32});
   return all;
 }
 
@@ -170,10 +169,10 @@ static matrix add_attention(graph *g, const shape *s, matrix q) {
   return out;
 }
 
-matrix graph_grouped_add(graph *g, matrix h) {
+matrix graph_grouped_add(graph *g, product_rows *rows) {
   const plan_model *m = g->m;
   const shape s = shape_of(g);
-  const matrix all = add_product(g, &s, h), q = add_kv_rope(g, &s, all);
+  const matrix all = add_product(g, &s, rows), q = add_kv_rope(g, &s, all);
   product_rows values = graph_product_rows(add_attention(g, &s, q), "attn_value");
   const bool is_scaled = graph_product_is_scaled(g, PRODUCT_O);
   const uint32_t own = graph_ranks_share(g, m->hidden, graph_product_unit(g));

@@ -62,14 +62,24 @@ product_weight graph_product_weight(graph *g, const char *what, const product_pa
   return weight;
 }
 
-void graph_product_quantize(graph *g, product_rows *rows, row_range range) {
+void graph_product_add_codes(graph *g, product_rows *rows) {
   char name[NAME_BYTES_MAX];
   const uint32_t columns = rows->x.stride;
-  if (rows->codes != DRAFT_NONE) return;
   snprintf(name, sizeof name, "%s codes", rows->what);
   rows->codes = graph_add_work(g, g->rows * rows->mul * columns, name);
   snprintf(name, sizeof name, "%s scales", rows->what);
   rows->scales = graph_add_work(g, g->rows * rows->mul * (columns / SCALE_COLUMNS) * 4, name);
+}
+
+void graph_product_quantize(graph *g, product_rows *rows, row_range range) {
+  if (rows->codes != DRAFT_NONE) return;
+  graph_product_add_codes(g, rows);
+  graph_product_add_quantize(g, rows, range);
+}
+
+void graph_product_add_quantize(graph *g, const product_rows *rows, row_range range) {
+  char name[NAME_BYTES_MAX];
+  const uint32_t columns = rows->x.stride;
   act_quant_args a = {.rows_kind = ROWS_TOKENS, .ldx = columns, .columns = columns, .rows_mul = rows->mul,
                       .scale_kind = g->plan->quant.act_scale};
   const draft_ref refs[] = {ARG(act_quant_args, step, g->step, 0), ARG(act_quant_args, x, rows->x.buffer, rows->x.offset),

@@ -51,6 +51,10 @@ product_weight graph_product_weight(graph *g, const char *what, const product_pa
 /* Ensures that the rows' e4m3 form exists, for launch rows of the range. */
 void graph_product_quantize(graph *g, product_rows *rows, row_range range);
 
+/* Its two parts: the buffers, and the op that fills them. */
+void graph_product_add_codes(graph *g, product_rows *rows);
+void graph_product_add_quantize(graph *g, const product_rows *rows, row_range range);
+
 /* Like graph_add_gemm; shape: n, y_kind, order. */
 void graph_product_add(graph *g, const char *what, product_rows *x, product_weight weight, matrix y, gemm_args shape);
 

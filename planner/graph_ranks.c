@@ -1,6 +1,7 @@
 /* graph_ranks.c - see graph_ranks.h. Must not know memory offsets. */
 #include "graph_ranks.h"
 #include <stdio.h>
+#include "graph_rows.h"
 
 uint32_t graph_ranks_share(const graph *g, uint32_t n, uint32_t unit) { return n % (g->ranks * unit) == 0 ? n / g->ranks : n; }
 
@@ -34,15 +35,16 @@ static uint32_t add_table(graph *g, tables *t, const char *what, uint32_t own, u
   ASSERT(t->count < EXCHANGE_TABLES && own_bytes % 8 == 0);
   const uint64_t bytes = rows * rows_mul * own_bytes * g->ranks;
   const uint32_t whole = graph_add_work(g, bytes, what), at = 8 * t->count;
-  t->refs[2 * t->count] = (draft_ref){offset, own, (uint32_t)offsetof(exchange_args, x) + at};
-  t->refs[2 * t->count + 1] = (draft_ref){0, whole, (uint32_t)offsetof(exchange_args, y) + at};
+  t->refs[2 * t->count] = (draft_ref){.offset = offset, .buffer = own, .args_offset = (uint32_t)offsetof(exchange_args, x) + at};
+  t->refs[2 * t->count + 1] = (draft_ref){.buffer = whole, .args_offset = (uint32_t)offsetof(exchange_args, y) + at};
   t->args.part_bytes[t->count] = own_bytes;
   t->args.rows_mul[t->count++] = rows_mul;
   t->bytes += bytes;
   return whole;
 }
 
-static void add_exchange(graph *g, tables *t, const char *what, uint32_t kind, uint32_t rows_min) {
+static void add_exchange(graph *g, tables *t, const char *what, uint32_t kind, uint32_t rows_min, uint32_t rows_max) {
+  if (rows_min > rows_max) return;
   /* NCCL gathers one rank's rows after another's; they are put in their places afterwards. */
   const uint32_t inbox = g->l->transport == TRANSPORT_NCCL ? graph_add_work(g, t->bytes, "exchange_inbox") : g->inbox;
   t->args.rows_kind = kind;
@@ -55,7 +57,7 @@ static void add_exchange(graph *g, tables *t, const char *what, uint32_t kind, u
   others[3] = (draft_ref)ARG(exchange_args, state, g->exchange, 0);
   graph_add_op_rows(g, (op_call){.kernel = OP_exchange, .what = what, .args = &t->args, .args_bytes = sizeof t->args, .refs = t->refs,
                                  .ref_count = 4 + 2 * t->count, .rows_kind = kind, .rows_min = rows_min,
-                                 .rows_max = plan_rows_limit(g->l, kind)});
+                                 .rows_max = rows_max});
 }
 
 matrix graph_ranks_gather(graph *g, const char *what, matrix own, uint32_t columns, uint32_t element_bytes, uint32_t kind) {
@@ -63,15 +65,35 @@ matrix graph_ranks_gather(graph *g, const char *what, matrix own, uint32_t colum
   if (own.part == 0) return own;
   const uint64_t rows = kind == ROWS_LOGITS ? g->logit_rows : g->rows;
   const uint32_t whole = add_table(g, &t, what, own.buffer, own.offset, own.stride * element_bytes, rows, 1);
-  add_exchange(g, &t, what, kind, 1);
+  add_exchange(g, &t, what, kind, 1, plan_rows_limit(g->l, kind));
   return (matrix){.buffer = whole, .stride = columns};
 }
 
-matrix graph_ranks_gather_from(graph *g, const char *what, matrix own, uint32_t rows_min) {
+matrix graph_ranks_gather_from(graph *g, const char *what, matrix own, uint32_t rows_min, bool to_owners) {
+  const uint32_t last = g->l->max_batch_tokens, whole_max = to_owners ? graph_rows_whole_max(g) : last;
   tables t = {0};
   const uint32_t whole = add_table(g, &t, what, own.buffer, own.offset, own.stride * 4, g->rows, 1);
-  add_exchange(g, &t, what, ROWS_TOKENS, rows_min);
+  add_exchange(g, &t, what, ROWS_TOKENS, rows_min, whole_max);
+  t.args.form = EXCHANGE_OWNERS;
+  add_exchange(g, &t, what, ROWS_TOKENS, max_u32(rows_min, whole_max + 1), last);
   return (matrix){.buffer = whole, .stride = own.stride * g->ranks};
+}
+
+void graph_ranks_gather_owned(graph *g, const char *what, const exchange_table *list, uint32_t count, uint32_t rows_min) {
+  tables t = {.count = count, .args = {.form = EXCHANGE_ROWS}};
+  if (count == 0) return;
+  ASSERT(count <= EXCHANGE_TABLES);
+  for (uint32_t i = 0; i < count; i++) {
+    const exchange_table *of = &list[i];
+    t.refs[2 * i] = (draft_ref){.offset = of->x_offset, .buffer = of->x, .rank_step = of->x_rank_step,
+                                .args_offset = (uint32_t)offsetof(exchange_args, x) + 8 * i};
+    t.refs[2 * i + 1] = (draft_ref){.offset = of->y_offset, .buffer = of->y, .args_offset = (uint32_t)offsetof(exchange_args, y) + 8 * i};
+    t.args.part_bytes[i] = of->part_bytes;
+    t.args.rows_mul[i] = 1;
+    t.args.x_stride[i] = of->x_stride;
+    t.args.y_stride[i] = of->y_stride;
+  }
+  add_exchange(g, &t, what, ROWS_TOKENS, rows_min, g->l->max_batch_tokens);
 }
 
 /* Scales are exchanged two at a time. */
@@ -103,7 +125,7 @@ void graph_ranks_gather_rows(graph *g, const char *what, const divided_rows *lis
   g->point_order = 0;
   for (uint32_t i = 0; i < count; i++)
     if (list[i].rows->x.part) add_rows(g, &t, &list[i]);
-  if (t.count) add_exchange(g, &t, what, ROWS_TOKENS, 1);
+  if (t.count) add_exchange(g, &t, what, ROWS_TOKENS, 1, g->l->max_batch_tokens);
 }
 
 /* === What norms exchange themselves ========================================================================================= */
@@ -111,7 +133,7 @@ void graph_ranks_gather_rows(graph *g, const char *what, const divided_rows *lis
 uint32_t graph_ranks_own(graph *g, addend own, uint32_t part, uint32_t side) {
   const uint32_t most = min_u32(RANK_NORM_ROWS_MAX, EXCHANGE_TAGGED_BYTES / (part * 4));
   if (g->m->hidden > RANK_NORM_COLUMNS_MAX || g->l->transport == TRANSPORT_NCCL) return 0;
-  g->own = (own_addend){.adds = own, .part = part, .rows = min_u32(most, g->l->max_batch_tokens), .side = side};
+  g->own = (own_addend){.adds = own, .part = part, .rows = min_u32(most, graph_rows_whole_max(g)), .side = side};
   return g->own.rows;
 }
 
@@ -123,7 +145,7 @@ void graph_ranks_add(graph *g, const char *what, matrix delta, bool is_last) {
   addend own = GRAPH_NOTHING;
   own.delta = delta.buffer;
   if (!is_last) few = graph_ranks_own(g, own, delta.stride, UINT32_MAX);
-  if (few < g->l->max_batch_tokens) g->adds.delta = graph_ranks_gather_from(g, what, delta, few + 1).buffer;
+  if (few < g->l->max_batch_tokens) g->adds.delta = graph_ranks_gather_from(g, what, delta, few + 1, !is_last).buffer;
 }
 
 void graph_ranks_end_block(graph *g, const char *what, const char *name, matrix delta, bool is_last) {
@@ -133,12 +155,14 @@ void graph_ranks_end_block(graph *g, const char *what, const char *name, matrix 
     graph_ranks_add(g, text, delta, is_last);
     return;
   }
-  const matrix whole = delta.part ? graph_ranks_gather_from(g, text, delta, 1) : delta;
+  const matrix whole = delta.part ? graph_ranks_gather_from(g, text, delta, 1, !is_last) : delta;
   snprintf(text, sizeof text, "%s norm weight", what);
   const uint32_t weight = graph_add_weight(g, text, name, 1, g->m->hidden);
   snprintf(text, sizeof text, "%s norm", what);
   const matrix y = graph_add_matrix(g, g->rows, g->m->hidden, 4, text);
+  if (!is_last) graph_rows_begin(g);
   graph_add_norm_behind(g, text, whole, weight, y);
+  graph_rows_pause(g);
   g->adds.delta = y.buffer;
 }
 

@@ -28,8 +28,17 @@ void graph_ranks_compare(graph *g, matrix rows);
  * kind: ROWS_TOKENS or ROWS_LOGITS. */
 matrix graph_ranks_gather(graph *g, const char *what, matrix own, uint32_t columns, uint32_t element_bytes, uint32_t kind);
 
-/* The same for fp32 rows of tokens that are divided, for launch rows from rows_min on. */
-matrix graph_ranks_gather_from(graph *g, const char *what, matrix own, uint32_t rows_min);
+/* The same for fp32 rows of tokens that are divided, for launch rows from rows_min on. to_owners: in steps that divide rows (graph_rows.h),
+ * only the owner of a row gets it. */
+matrix graph_ranks_gather_from(graph *g, const char *what, matrix own, uint32_t rows_min, bool to_owners);
+
+typedef struct exchange_table { /* of EXCHANGE_ROWS: the rows that a rank owns, x, and those of all, y */
+  uint32_t x, y, x_offset, y_offset, part_bytes, x_stride, y_stride;
+  uint32_t x_rank_step; /* bytes, see draft_ref */
+} exchange_table;
+
+/* Rows that their owners have, to all ranks, for launch rows from rows_min on. Without tables there is nothing to do. */
+void graph_ranks_gather_owned(graph *g, const char *what, const exchange_table *list, uint32_t count, uint32_t rows_min);
 
 /* The next norm adds delta, whole or divided; for few rows it exchanges what it adds. what: an exchange for more rows. is_last: the norm is
  * not before a block, and does not exchange. */

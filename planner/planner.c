@@ -175,6 +175,15 @@ static status resolve_ranks(const sources *s, plan_limits *l) {
               s->model.quant.weight_format == WEIGHTS_E4M3 ? " in blocks of 128" : "", RANKS_MAX, nearest);
 }
 
+/* Token rows from which on steps divide them. A GPU then sends the fp32 columns of a row to one other rather than to all, and the norm's
+ * rows, of half the bytes or a quarter, to all, which takes two exchanges more for each layer. Graphs of decode steps keep to one form. */
+#define DIVIDED_ROWS_DEFAULT 512u
+
+static uint32_t divided_rows(const sources *s, const plan_limits *l) {
+  if (l->ranks == 1 || l->transport == TRANSPORT_NCCL) return 0;
+  return or_default(s->deploy.divided_rows, max_u32(DIVIDED_ROWS_DEFAULT, l->split_rows_max + 1));
+}
+
 /* The prediction layer can be used. */
 static bool can_predict(const sources *s) {
   return s->model.prediction_layers > 0 && s->model.plan.layers < LAYERS_MAX && s->deploy.parity == PARITY_STRICT;
@@ -345,6 +354,7 @@ static status build(const sources *s, const plan_limits *limits, draft *plan) {
   plan->limits = *limits;
   plan->has_masks = s->deploy.structured != 0;
   TRY(resolve_ladder(&s->deploy, limits, plan));
+  plan->divided_rows = divided_rows(s, &plan->limits);
   graph_build(plan, &s->known, &s->model);
   guarantees_write(plan);
   add_notes(s, plan);

@@ -138,28 +138,34 @@ static uint32_t constant_of(const plan_header *plan, const plan_op *op, const ch
   return 0;
 }
 
+/* Of an exchange whose rows have owners, which therefore sends each row once, or receives it from one rank. */
+static const char *const OWNER_FORMS[] = {[EXCHANGE_OWNERS] = "to owners", [EXCHANGE_ROWS] = "from owners"};
+
 typedef struct sending { /* what an op sends to the other ranks */
   const char *name, *form; /* name: without "layer 12 "; form: see kernels_src/ranks/README.md */
   uint32_t rows_kind, nth;
+  uint32_t share;          /* a rank sends one row in so many */
   uint64_t row_bytes;      /* to all others together for a launch row; 0: it sends nothing */
 } sending;
 
 static sending sending_of(const plan_header *plan, const plan_op *op) {
   const void *args = (const char *)items(plan, plan->args) + op->args_offset;
   const char *name = text(plan, op->name), *rest = strncmp(name, "layer ", 6) == 0 ? strchr(name + 6, ' ') : NULL;
-  sending out = {.name = rest ? rest + 1 : name, .rows_kind = op->rows_kind};
+  sending out = {.name = rest ? rest + 1 : name, .rows_kind = op->rows_kind, .share = 1};
   if (op->kernel == OP_exchange) {
     const exchange_args *a = args;
     for (uint32_t t = 0; t < EXCHANGE_TABLES; t++) out.row_bytes += (uint64_t)a->rows_mul[t] * a->part_bytes[t];
     out.nth = a->nth;
+    if (a->form != EXCHANGE_COLUMNS) out.share = plan->limits.ranks;
     out.form = uses_nccl(plan) ? "NCCL" : constant_of(plan, op, "SPEC_TAGGED") ? "words with tags" : "flags";
+    if (a->form != EXCHANGE_COLUMNS) out.form = OWNER_FORMS[a->form % ARRAY_LEN(OWNER_FORMS)];
   } else if (op->kernel == OP_rank_norm) {
     const rank_norm_args *a = args;
     out.row_bytes = a->part * UINT64_C(4);
     out.nth = a->nth;
     out.form = "in the norm";
   }
-  out.row_bytes *= plan->limits.ranks - 1;
+  out.row_bytes = out.row_bytes * (plan->limits.ranks - 1) / out.share;
   return out;
 }
 
@@ -391,7 +397,7 @@ static void print_pointer(FILE *out, const plan_header *plan, const plan_fixup *
 void print_ops(FILE *out, const plan_header *plan) {
   const plan_op *ops = items(plan, plan->ops);
   const plan_fixup *fixups = items(plan, plan->fixups);
-  static const char *const kinds[] = {"rows", "logits rows", "made rows", "prompts' rows"};
+  static const char *const kinds[] = {"rows", "logits rows", "made rows", "prompts' rows", "drafts' rows", "own rows"};
   fprintf(out, "\nOps (index, name, kernel: rows, side branch; grid; library pins; pointers in the order of the arguments)\n");
   for (uint32_t i = 0; i < plan->ops.count; i++) {
     const plan_op *op = &ops[i];

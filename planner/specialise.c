@@ -508,18 +508,19 @@ static plan_dim quant_blocks(const act_quant_args *a) {
   return x;
 }
 
-/* Few bytes: words with tags, one per thread. Many: flags, four pieces of 16 bytes per thread. */
+/* Few bytes of columns for all ranks: words with tags, one per thread. Others: flags, four pieces of 16 bytes per thread. */
 static uint32_t choose_exchange(const exchange_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   uint32_t count = 0, next = rows_min, row_bytes = 0;
   for (uint32_t t = 0; t < EXCHANGE_TABLES; t++) row_bytes += a->rows_mul[t] * a->part_bytes[t];
-  specialise_choice *few = next_choice(choices, &count, &next, EXCHANGE_TAGGED_BYTES / row_bytes, rows_max), *many;
+  const uint64_t tagged = a->form == EXCHANGE_COLUMNS ? EXCHANGE_TAGGED_BYTES / row_bytes : 0;
+  specialise_choice *few = next_choice(choices, &count, &next, tagged, rows_max), *many;
   plan_dim x = per_rows(row_bytes / 8 * (a->count - 1), 512);
   x.cap = EXCHANGE_BLOCKS_MAX;
   if (few) choose_rows(few, 512, x, constant(1));
   if (few) add_spec(few, "SPEC_TAGGED", 1);
   many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
   x.rows_mul = row_bytes / 8;
-  x.rows_div = 8 * 512;
+  x.rows_div = 8 * 512 * (a->form == EXCHANGE_ROWS ? a->count : 1);
   if (many) choose_rows(many, 512, x, constant(1));
   if (many) add_spec(many, "SPEC_TAGGED", 0);
   return count;

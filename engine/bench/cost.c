@@ -22,7 +22,10 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
   points_rows_of_op(p, (uint32_t)(op - p->ops), &first, &end);
   first = min_u32(first, step->token_count);
   const uint32_t tokens = min_u32(end, step->token_count) - first;
-  const op_step part = {.rows = op->rows_kind == ROWS_LOGITS ? step->logit_count : tokens, .position = step->position + first,
+  const op_step part = {.rows = op->rows_kind == ROWS_LOGITS ? step->logit_count
+                                : op->rows_kind == ROWS_OWN  ? plan_own_rows(&p->header->limits, tokens)
+                                                             : tokens,
+                        .position = step->position + first,
                         .kv_rows = step->kv_rows, .experts_used = step->experts_used};
   bench_cost sum = {0};
   op_describe(what, p->args + op->args_offset, plan_present(p, op), &o);

@@ -127,7 +127,7 @@ static void make_groups(sweep *s) {
   s->group_count = 0;
   for (uint32_t i = 0; i < p->main_op_count; i++) { /* ops of the draft section are no part of a step's work */
     s->group_of[i] = UINT32_MAX;
-    if (!bench_rows(&p->ops[i], s->token_rows, s->logit_rows)) continue;
+    if (!bench_rows(p, &p->ops[i], s->token_rows, s->logit_rows)) continue;
     group *g = group_for(s, i);
     s->group_of[i] = (uint32_t)(g - s->groups);
     g->last = i;
@@ -214,7 +214,7 @@ static status time_group(sweep *s, const group *g, const bench_cost *cost, uint3
   }
   TRY(grow_report(self));
   bench_op *out = &self->report.ops[self->report.op_count++];
-  *out = (bench_op){.kernel = kernels_row(op->kernel)->name, .rows = bench_rows(op, s->token_rows, s->logit_rows),
+  *out = (bench_op){.kernel = kernels_row(op->kernel)->name, .rows = bench_rows(s->bench->plan, op, s->token_rows, s->logit_rows),
                     .context = is_attention(op) ? s->context : 0, .instances = g->instances, .timed = min_u32(g->count, list.launches),
                     .launches = list.launches, .us = us[replays / 2] / list.launches, .us_least = us[0] / list.launches,
                     .cost = *cost, .experts_used = experts_used,
@@ -250,7 +250,8 @@ static uint32_t find_outputs(const sweep *s, const plan_op *op, rows_of found[2]
   const void *args = s->bench->plan->args + op->args_offset;
   if (op->kernel == KERNEL_rmsnorm) {
     const rmsnorm_args *a = args;
-    uint32_t sums = find_rows(s, op, offsetof(rmsnorm_args, x_out), 4ull * a->x_stride, &found[0]);
+    const uint32_t between = op->rows_kind == ROWS_OWN ? s->bench->plan->header->limits.ranks : 1; /* rows from one of a rank to the next */
+    uint32_t sums = find_rows(s, op, offsetof(rmsnorm_args, x_out), 4ull * a->x_stride / between, &found[0]);
     const uint64_t y_bytes = (a->y_kind == Y_F32 ? 4ull : 2ull) * a->y_stride;
     return sums ? sums + find_rows(s, op, offsetof(rmsnorm_args, y), y_bytes, &found[1]) : 0;
   }

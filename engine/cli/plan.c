@@ -48,15 +48,16 @@ static const char HELP[] =
   "                      depends on it (1)\n"
   "  --speculative-config JSON  guess tokens and check several at once; no bit depends on it (off):\n"
   "                      {\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_min\": 3};\n"
-  "                      \"mtp\": by the model's prediction layer, which must be in its folder (1 token)\n"
+  "                      \"mtp\": by the model's prediction layer, in its folder (1 token)\n"
   "  --exchange-transport WORD  between these GPUs: peer, into each other's memory; nccl, for GPUs that\n"
-  "                      do not reach it; no bit depends on it (peer)\n"
+  "                      do not reach it (peer)\n"
+  "  --divide-rows-from N  least rows of a step that they divide (512)\n"
   "  --structured-outputs on|off  room for token masks, so that requests may ask for a regex or a JSON\n"
   "                      schema; no bit of another request depends on it (off)\n"
   "  --expand-tokens N   fast-prefill: context tokens expanded at a time (8 * max-model-len, or 256 *\n"
   "                      max-num-seqs if that is more; at most 65536). With a KV cache other than bf16:\n"
-  "                      context tokens that a step dequantizes for its prompts; longer contexts are\n"
-  "                      read as they are (65536, at least max-model-len; none for up to 32 heads)\n\n"
+  "                      context tokens that a step dequantizes for prompts; longer ones are read as\n"
+  "                      they are (65536, at least max-model-len; none for up to 32 heads)\n\n"
   "Numerics; another value is another numerics id:\n"
   "  --parity WORD       strict; fast-prefill: prompts use another form of attention, with other bits\n"
   "                      (strict)\n"
@@ -79,7 +80,7 @@ typedef struct plan_run {
 
 static status parse_arguments(plan_run *self, int argc, char **argv) {
   uint32_t count = 0;
-  cli_option table[32] = {{"--output", cli_options_text, &self->output}, {"-o", cli_options_text, &self->output},
+  cli_option table[33] = {{"--output", cli_options_text, &self->output}, {"-o", cli_options_text, &self->output},
                           {"--profile", cli_options_text, &self->profile}, {"--force", NULL, &self->force},
                           {"--quiet", NULL, &self->quiet}};
   cli_config_options(&self->config, CLI_CONFIG_PLAN, table, ARRAY_LEN(table));

@@ -47,8 +47,9 @@ void cli_config_options(cli_config *self, uint32_t user, cli_option *rows, size_
   static const char *const names[] = {
     "--max-num-seqs", "--max-num-batched-tokens", "--max-model-len", "--max-logit-rows", "--kv-pages", "--kv-memory-bytes",
     "--gpu-memory-utilization", "--device-memory-bytes", "--ladder", "--parity", "--expand-tokens", "--latent-norm-eps", "--kv-cache-dtype",
-    "--kv-cache-scales", "--chunk-tokens", "--group-chunks", "--tensor-parallel-size", "--exchange-transport", "--structured-outputs",
-    "--speculative-config.method", "--speculative-config.num-speculative-tokens", "--speculative-config.prompt-lookup-min",
+    "--kv-cache-scales", "--chunk-tokens", "--group-chunks", "--tensor-parallel-size", "--exchange-transport", "--divide-rows-from",
+    "--structured-outputs", "--speculative-config.method", "--speculative-config.num-speculative-tokens",
+    "--speculative-config.prompt-lookup-min",
     "--speculative-config.prompt-lookup-max"};
   ASSERT(at + 1 + ARRAY_LEN(names) < row_count);
   rows[at++] = (cli_option){"--speculative-config", cli_options_text, &self->speculation};

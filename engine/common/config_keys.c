@@ -36,6 +36,7 @@ const cli_config_key cli_config_keys[] = {
   {"speculative-config.prompt-lookup-min", PLANNER},
   {"speculative-config.prompt-lookup-max", PLANNER},
   {"exchange-transport", PLANNER},
+  {"divide-rows-from", PLANNER},
   {"structured-outputs", PLANNER},
   /* The engine. */
   {"device", ENGINE | DOCTOR, 0, "auto"},

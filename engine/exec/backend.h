@@ -26,6 +26,7 @@ typedef struct exec_op { /* one op of the plan, resolved */
   const plan_op *plan;
   const char *name;
   const kernel_row *row;
+  uint32_t rank; /* that these arguments are of */
   void *args[2]; /* with addresses, by the side of the step */
   u32 *piece[2]; /* in args: the number of the piece of contexts that the op is launched for; null: it has none */
 } exec_op;

@@ -91,7 +91,8 @@ static status make_args(const exec *self, const backend *rank, uint32_t side, ar
   memcpy(args, self->plan->args + op->args_offset, op->args_bytes);
   for (uint32_t i = 0; i < op->fixup_count; i++) {
     const plan_fixup *fixup = &self->plan->fixups[op->first_fixup + i];
-    uint64_t address = backend_address(rank, exec_region(fixup->region, side), fixup->offset);
+    const uint64_t step = (uint64_t)out->rank * fixup->rank_step * RANK_STEP_BYTES;
+    uint64_t address = backend_address(rank, exec_region(fixup->region, side), fixup->offset + step);
     memcpy((uint8_t *)args + fixup->args_offset, &address, sizeof address);
   }
   out->args[side] = args;
@@ -99,7 +100,8 @@ static status make_args(const exec *self, const backend *rank, uint32_t side, ar
   return OK;
 }
 
-static status resolve_ops(exec *self, backend *rank, arena *host) {
+static status resolve_ops(exec *self, uint32_t number, arena *host) {
+  backend *rank = self->rank[number];
   const plan *p = self->plan;
   void *memory;
   TRY(arena_take(host, sizeof(exec_op) * (p->op_count + 1ull), &memory));
@@ -107,7 +109,7 @@ static status resolve_ops(exec *self, backend *rank, arena *host) {
   rank->ops = ops;
   for (uint32_t i = 0; i < p->op_count; i++) {
     const plan_op *op = &p->ops[i];
-    ops[i] = (exec_op){.plan = op, .name = plan_string(p, op->name), .row = kernels_row(op->kernel)};
+    ops[i] = (exec_op){.plan = op, .rank = number, .name = plan_string(p, op->name), .row = kernels_row(op->kernel)};
     ASSERT(ops[i].row->args_bytes == op->args_bytes);
     for (uint32_t side = 0; side < 2; side++) TRY(make_args(self, rank, side, host, &ops[i]));
   }
@@ -124,7 +126,7 @@ status exec_open(exec **out, const plan *p, const exec_options *options, arena *
   self->op_count = p->op_count;
   self->rung_count = options->direct ? 0 : p->ladder_count;
   status result = make_memory(self, host);
-  for (uint32_t i = 0; i < self->ranks && result == OK; i++) result = resolve_ops(self, self->rank[i], host);
+  for (uint32_t i = 0; i < self->ranks && result == OK; i++) result = resolve_ops(self, i, host);
   if (result != OK) {
     exec_close(self);
     return result;
@@ -182,7 +184,7 @@ static uint32_t next_op(const exec *self, uint32_t i, const exec_rows *rows, uin
 static exec_rows rows_of_step(const exec *self, uint32_t side) {
   const plan_header *header = self->plan->header;
   const step_in *head = (const step_in *)(const void *)(self->image[side] + header->io.step);
-  exec_rows rows = exec_rows_made(head->token_count, head->logit_count, head[STEP_DRAFTS].token_count);
+  exec_rows rows = exec_rows_made(&header->limits, head->token_count, head->logit_count, head[STEP_DRAFTS].token_count);
   rows.kind[ROWS_MADE] = head[STEP_MADE].token_count;
   rows.kind[ROWS_PROMPT] = head[STEP_PROMPT].token_count;
   if (rows.kind[ROWS_PROMPT] == 0) return rows;
@@ -238,7 +240,7 @@ static void upload_image(exec *self, uint32_t side) {
   const step_in *head = (const step_in *)(const void *)(image + io->step);
   uint64_t rows = head->token_count, step = exec_address(self, exec_region(REGION_STEP, side), 0), bytes;
   const bool has_prompts = head[STEP_PROMPT].token_count > 0, has_mtp = plan_has_mtp(&self->plan->header->limits);
-  const table all[] = {{io->step, STEP_PARTS * sizeof *head}, {io->logit_row, 4ull * head->logit_count},
+  const table all[] = {{io->step, plan_step_entries(&self->plan->header->limits) * sizeof *head}, {io->logit_row, 4ull * head->logit_count},
                        {io->sample, sizeof(sample_param) * head->logit_count},
                        {io->drafts, has_mtp * sizeof(step_draft) * head[STEP_DRAFTS].token_count}, {io->token, 4 * rows},
                        {io->position, 4 * rows}, {io->seq, 4 * rows}, {io->next, has_mtp * 4 * rows},
@@ -410,6 +412,16 @@ static uint32_t rung_for(const exec *self, uint32_t tokens) {
   return rung;
 }
 
+void exec_divide_rows(exec *self, uint32_t side) {
+  const plan_header *header = self->plan->header;
+  const uint32_t ranks = header->limits.ranks;
+  step_in *head = (step_in *)(void *)(self->image[side] + header->io.step);
+  for (uint32_t r = 0; r < ranks && ranks > 1; r++) {
+    const uint32_t rows = max_u32(1, STEP_OWN_ROWS(head->token_count, r, ranks));
+    head[STEP_PARTS + r] = (step_in){.token_count = rows, .tile_count = rows, .seq_count = rows};
+  }
+}
+
 /* All that comes before the ops of a step. Returns its head. */
 static const step_in *begin_step(exec *self, uint32_t side) {
   ASSERT(side < 2);
@@ -420,6 +432,7 @@ static const step_in *begin_step(exec *self, uint32_t side) {
   ASSERT(head->tile_count >= 1 && head->tile_count <= head->token_count);
   ASSERT(head[STEP_DRAFTS].token_count <= (plan_has_mtp(limits) ? min_u32(head->logit_count, limits->max_seqs) : 0));
   ranks_renew(self);
+  exec_divide_rows(self, side);
   upload_inputs(self, side);
   if (self->options.poison) poison_range(self, exec_address(self, REGION_WORK, 0), self->plan->regions[REGION_WORK].bytes);
   return head;
@@ -503,7 +516,7 @@ void exec_submit_watched(exec *self, uint32_t side, exec_see *see, void *context
 
 void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool follows) {
   ASSERT(op < self->op_count);
-  exec_rows all = exec_rows_made(token_rows, logit_rows, token_rows);
+  exec_rows all = exec_rows_made(&self->plan->header->limits, token_rows, logit_rows, token_rows);
   all.kind[ROWS_PROMPT] = token_rows;
   uint32_t rows = rows_of(&self->ops[op], &all);
   ASSERT(rows > 0);

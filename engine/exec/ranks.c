@@ -11,7 +11,7 @@
 typedef struct rank_host { /* of a rank, in host memory */
   exchange_record record;
   uint32_t reached, pad; /* through NCCL: GATHER_REACHED of the last exchange */
-  uint64_t links[2];  /* EXCHANGE_DIGEST after the step of a side */
+  uint64_t links[2][2]; /* EXCHANGE_DIGEST and EXCHANGE_BALANCE after the step of a side */
   uint64_t digests[]; /* [2][max_batch_tokens + max_logit_rows]: of x, then of the head's input */
 } rank_host;
 
@@ -68,16 +68,18 @@ static const plan_fixup *pointer_of(const exec *self, const plan_op *op, size_t 
 
 /* As many rows as the kernel is for at least, or one more: they are all the rows that are sent. */
 typedef struct trial {
-  uint32_t op, rows, table_rows, part_bytes;
+  uint32_t op, rows, mul, part_bytes, form;
+  uint64_t x_stride, y_stride, y_bytes; /* of rows; y_bytes: of a row */
   const plan_fixup *x, *y;
-  uint8_t *bytes; /* [table_rows][ranks * part_bytes] */
+  uint8_t *bytes; /* of a row of y */
 } trial;
 
-/* Fails at the first byte of the rank that is not the pattern's. */
-static status judge(const exec *self, const trial *t, uint32_t rank) {
-  for (uint64_t i = 0; i < (uint64_t)t->table_rows * self->ranks * t->part_bytes; i++) {
-    const uint32_t from = (uint32_t)(i / t->part_bytes % self->ranks);
-    const uint64_t in_part = i / t->part_bytes / self->ranks * t->part_bytes + i % t->part_bytes;
+/* Fails at the first byte of the rank's row of y that is not the pattern's. */
+static status judge(const exec *self, const trial *t, uint32_t rank, uint64_t row) {
+  const bool are_rows = t->form == EXCHANGE_ROWS;
+  for (uint64_t i = 0; i < t->y_bytes; i++) {
+    const uint32_t from = (uint32_t)(are_rows ? row % self->ranks : i / t->part_bytes);
+    const uint64_t in_part = (are_rows ? row / self->ranks : row) * t->part_bytes + i % t->part_bytes;
     if (t->bytes[i] != PATTERN(from, in_part))
       return FAIL(ERR_MISMATCH, "start: %s: rank %u received from rank %u at byte %llu: expected %02x, found %02x; hint: the link between "
                   "the two GPUs, or one of them, is broken; `verbatim doctor` tests every link", self->ops[t->op].name, rank, from,
@@ -87,43 +89,59 @@ static status judge(const exec *self, const trial *t, uint32_t rank) {
 }
 
 static status try_exchange(exec *self, const trial *t) {
-  const uint64_t own_bytes = (uint64_t)t->table_rows * t->part_bytes, zero = 0;
+  const uint64_t rows = (uint64_t)t->rows * t->mul, zero = 0;
   step_in head = {.token_count = t->rows, .logit_count = t->rows, .tile_count = 1, .seq_count = 1};
   for (uint32_t part = 0; part < STEP_PARTS; part++)
     exec_write(self, REGION_STEP, self->plan->header->io.step + part * sizeof head, &head, sizeof head);
   for (uint32_t r = 0; r < self->ranks; r++) {
     backend *b = select_rank(self, r);
-    for (uint64_t i = 0; i < own_bytes; i++) t->bytes[i] = PATTERN(r, i);
-    b->calls->write(b, backend_address(b, t->x->region, t->x->offset), t->bytes, own_bytes);
-    b->calls->fill(b, backend_address(b, t->y->region, t->y->offset), 0, own_bytes * self->ranks / 4 * 4);
+    const uint64_t x = t->x->offset + (uint64_t)r * t->x->rank_step * RANK_STEP_BYTES;
+    const uint64_t x_rows = t->form == EXCHANGE_ROWS ? STEP_OWN_ROWS(t->rows, r, self->ranks) : rows;
+    b->calls->fill(b, backend_address(b, t->y->region, t->y->offset), 0, ((rows - 1) * t->y_stride + t->y_bytes) / 4 * 4);
+    for (uint64_t row = 0; row < x_rows; row++) {
+      for (uint64_t i = 0; i < t->part_bytes; i++) t->bytes[i] = PATTERN(r, row * t->part_bytes + i);
+      b->calls->write(b, backend_address(b, t->x->region, x + row * t->x_stride), t->bytes, t->part_bytes);
+    }
     b->calls->sync(b, "the start of an exchange");
   }
   exec_run_alone(self, t->op, t->rows, t->rows);
   for (uint32_t r = 0; r < self->ranks; r++) {
     backend *b = select_rank(self, r);
-    b->calls->read(b, backend_address(b, t->y->region, t->y->offset), &zero, 1, own_bytes * self->ranks, t->bytes);
-    TRY(judge(self, t, r));
+    for (uint64_t row = 0; row < rows; row++) {
+      if (t->form == EXCHANGE_OWNERS && row / t->mul % self->ranks != r) continue;
+      b->calls->read(b, backend_address(b, t->y->region, t->y->offset + row * t->y_stride), &zero, 1, t->y_bytes, t->bytes);
+      TRY(judge(self, t, r, row));
+    }
   }
   return OK;
 }
 
-/* The first exchange of every kernel variant, with the fewest rows that it is for. */
-static bool is_first_of_variant(const exec *self, uint32_t op) {
+static exchange_args args_of(const exec *self, uint32_t op) {
+  exchange_args args;
+  memcpy(&args, self->plan->args + self->plan->ops[op].args_offset, sizeof args);
+  return args;
+}
+
+/* The first exchange of every kernel variant and form, with the fewest rows that it is for. */
+static bool is_first_of_kind(const exec *self, uint32_t op) {
   const plan_op *ops = self->plan->ops;
   if (ops[op].kernel != KERNEL_exchange) return false;
   for (uint32_t i = 0; i < op; i++)
-    if (ops[i].kernel == KERNEL_exchange && ops[i].variant == ops[op].variant) return false;
+    if (ops[i].kernel == KERNEL_exchange && ops[i].variant == ops[op].variant && args_of(self, i).form == args_of(self, op).form)
+      return false;
   return true;
 }
 
 static status try_rows(exec *self, uint32_t index, uint32_t rows) {
   const plan_op *op = &self->plan->ops[index];
-  exchange_args args;
-  memcpy(&args, self->plan->args + op->args_offset, sizeof args);
-  trial t = {.op = index, .rows = rows, .table_rows = rows * args.rows_mul[0], .part_bytes = args.part_bytes[0],
+  const exchange_args args = args_of(self, index);
+  const bool are_rows = args.form == EXCHANGE_ROWS;
+  const uint64_t part_bytes = args.part_bytes[0], y_bytes = are_rows ? part_bytes : part_bytes * self->ranks;
+  trial t = {.op = index, .rows = rows, .mul = args.rows_mul[0], .part_bytes = args.part_bytes[0], .form = args.form,
+             .x_stride = are_rows ? args.x_stride[0] : part_bytes, .y_stride = are_rows ? args.y_stride[0] : y_bytes, .y_bytes = y_bytes,
              .x = pointer_of(self, op, offsetof(exchange_args, x)), .y = pointer_of(self, op, offsetof(exchange_args, y))};
   if (!t.x || !t.y) return FAIL(ERR_FORMAT, "plan op %s exchanges nothing", self->ops[index].name);
-  t.bytes = malloc((uint64_t)t.table_rows * self->ranks * t.part_bytes);
+  t.bytes = malloc(t.y_bytes);
   if (!t.bytes) return FAIL(ERR_LIMIT, "start: no memory for the pattern of an exchange");
   const status result = try_exchange(self, &t);
   free(t.bytes);
@@ -135,7 +153,7 @@ status ranks_start_check(exec *self) {
   if (self->ranks == 1) return OK;
   for (uint32_t i = 0; i < p->op_count; i++) {
     const uint32_t rows = p->ops[i].rows_min;
-    if (!is_first_of_variant(self, i)) continue;
+    if (!is_first_of_kind(self, i)) continue;
     TRY(try_rows(self, i, rows));
     const bool has_two_ways = p->header->limits.transport == TRANSPORT_NCCL && rows == 1; /* see gather.h */
     if (has_two_ways && p->ops[i].rows_max > 1) TRY(try_rows(self, i, 2));
@@ -164,15 +182,31 @@ void ranks_fetch_links(exec *self, uint32_t side) {
   for (uint32_t r = 0; r < self->ranks && self->has_links[side]; r++) {
     backend *b = select_rank(self, r);
     const uint64_t at = self->plan->header->io.exchange + 4ull * EXCHANGE_DIGEST;
-    b->calls->download(b, QUEUE_OPS, &host_of(self, r)->links[side], backend_address(b, REGION_STATE, at), sizeof(uint64_t));
+    b->calls->download(b, QUEUE_OPS, host_of(self, r)->links[side], backend_address(b, REGION_STATE, at), 2 * sizeof(uint64_t));
   }
 }
 
+static void name_steps(const exec *self, char *when, size_t when_bytes) {
+  snprintf(when, when_bytes, self->options.check_exchanges ? "step" : "one of the %u steps up to", LINKS_STEPS);
+}
+
+/* What ranks sent to the owners of rows is what these have. */
+static void compare_balances(exec *self, uint32_t side) {
+  char text[FAIL_TEXT_MAX], when[64];
+  uint64_t sum = 0;
+  for (uint32_t r = 0; r < self->ranks; r++) sum += host_of(self, r)->links[side][1];
+  if (!self->has_links[side] || sum == 0) return;
+  name_steps(self, when, sizeof when);
+  snprintf(text, sizeof text, "ranks differ in %s %llu: the owners of rows have received other bytes than were sent to them: a link "
+           "between GPUs is broken", when, (unsigned long long)self->waited);
+  exec_fault(self, text);
+}
+
 static void compare_links(exec *self, uint32_t rank, uint32_t side) {
-  const unsigned long long first = host_of(self, 0)->links[side], other = host_of(self, rank)->links[side];
+  const unsigned long long first = host_of(self, 0)->links[side][0], other = host_of(self, rank)->links[side][0];
   char text[FAIL_TEXT_MAX], when[64];
   if (!self->has_links[side] || first == other) return;
-  snprintf(when, sizeof when, self->options.check_exchanges ? "step" : "one of the %u steps up to", LINKS_STEPS);
+  name_steps(self, when, sizeof when);
   snprintf(text, sizeof text, "ranks differ in %s %llu: the digest of the sampled exchanges is %016llx on rank 0, and %016llx on rank %u: "
            "a link between GPUs is broken", when, (unsigned long long)self->waited, first, other, rank);
   exec_fault(self, text);
@@ -191,6 +225,7 @@ static void compare_rows(exec *self, uint32_t rank, const char *what, const uint
 
 void ranks_compare(exec *self, uint32_t side) {
   const uint32_t tokens = self->plan->header->limits.max_batch_tokens;
+  if (self->ranks > 1) compare_balances(self, side);
   for (uint32_t r = 1; r < self->ranks; r++) {
     compare_links(self, r, side);
     const uint64_t *first = digests_of(self, 0, side), *other = digests_of(self, r, side);

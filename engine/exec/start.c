@@ -170,6 +170,7 @@ static void put_dummy_step(exec *self) {
     if (in.next) in.next[0] = -1;
     if (in.drafts) in.drafts[0] = (step_draft){.first = 0, .count = 1, .slot = 0};
     in.sample[0] = (sample_param){.top_p_fixed = 1ull << 32, .repetition = 1, .position = 1, .prompt_count = 1, .target = -1};
+    exec_divide_rows(self, side);
     b->calls->upload(b, QUEUE_OPS, exec_address(self, region, 0), self->image[side], io->block_table);
     b->calls->fill(b, exec_address(self, region, io->block_table), 0, sizeof(uint32_t));
   }

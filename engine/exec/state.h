@@ -45,14 +45,18 @@ typedef struct exec_rows { /* launch rows, by enum rows_kind, and how often the 
 } exec_rows;
 
 /* The launch rows of a step without prompt ops: all its token rows are ordinary ones. */
-static inline exec_rows exec_rows_made(uint32_t tokens, uint32_t logits, uint32_t drafts) {
-  return (exec_rows){.kind = {[ROWS_TOKENS] = tokens, [ROWS_LOGITS] = logits, [ROWS_MADE] = tokens, [ROWS_DRAFTS] = drafts}};
+static inline exec_rows exec_rows_made(const plan_limits *limits, uint32_t tokens, uint32_t logits, uint32_t drafts) {
+  return (exec_rows){.kind = {[ROWS_TOKENS] = tokens, [ROWS_LOGITS] = logits, [ROWS_MADE] = tokens, [ROWS_DRAFTS] = drafts,
+                              [ROWS_OWN] = plan_own_rows(limits, tokens)}};
 }
 
 /* The same with as many drafts as a step with so many logits rows can have. */
 static inline exec_rows exec_rows_most(const plan_limits *limits, uint32_t tokens, uint32_t logits) {
-  return exec_rows_made(tokens, logits, plan_has_mtp(limits) ? min_u32(logits, limits->max_seqs) : 0);
+  return exec_rows_made(limits, tokens, logits, plan_has_mtp(limits) ? min_u32(logits, limits->max_seqs) : 0);
 }
+
+/* Writes into the image of a side how many of the step's rows each rank owns (exec.c). With one rank it does nothing. */
+void exec_divide_rows(exec *self, uint32_t side);
 
 /* Launches the ops for the given launch rows (exec.c). */
 void exec_run_ops(exec *self, uint32_t side, exec_rows rows);

@@ -111,10 +111,10 @@ static void note_fault(const watch *self, uint32_t number, uint32_t position) {
   if (op < fault->op || (op == fault->op && position < fault->position)) *fault = (watch_fault){.op = op, .position = position};
 }
 
-static void see_row(const watch *self, uint32_t number, const chosen *c, const uint8_t *bytes) {
+static void see_row(const watch *self, uint32_t number, const point_place *place, const chosen *c, const uint8_t *bytes) {
   const verbatim_point *point = &self->points.list[number];
   const watch_row *row = &self->rows[c->row];
-  const void *numbers = pack(self, &self->points.places[number], bytes);
+  const void *numbers = pack(self, place, bytes);
   if (self->fault && must_be_finite(point) && !is_finite(point, numbers)) note_fault(self, number, row->position);
   if (c->digest) self->digests[(uint64_t)c->row * self->points.count + number] = points_row_digest(point, numbers);
   if (c->values) row->request->on_values(row->request, row->position, number, numbers, points_row_bytes(point));
@@ -136,16 +136,34 @@ static uint64_t row_number(const watch *self, const point_place *place, uint32_t
   return row;
 }
 
-static void see_chosen(watch *self, uint32_t number, uint32_t count) {
-  const point_place *place = &self->points.places[number];
+/* Rows that ranks own, from each of them. */
+static void see_owned(watch *self, uint32_t number, const point_place *place, uint32_t count) {
+  const uint64_t span = points_span(place);
+  for (uint32_t rank = 0; rank < place->owners; rank++) {
+    uint32_t runs = 0;
+    for (uint32_t i = 0; i < count; i++)
+      if (self->chosen[i].row % place->owners == rank)
+        self->offsets[runs++] = points_row_offset(place, self->chosen[i].row / place->owners) + rank * place->owner_step;
+    if (runs == 0) continue;
+    exec_read_rows(self->machine, rank, place->region, self->offsets, runs, span, self->slice);
+    for (uint32_t i = 0, seen = 0; i < count; i++)
+      if (self->chosen[i].row % place->owners == rank) see_row(self, number, place, &self->chosen[i], self->slice + seen++ * span);
+  }
+}
+
+static void see_chosen(watch *self, uint32_t number, const point_place *place, uint32_t count) {
   uint64_t span = points_span(place);
   uint32_t runs = 0;
+  if (place->owners > 1) {
+    see_owned(self, number, place, count);
+    return;
+  }
   for (uint32_t i = 0; i < count; i++)
     for (uint32_t pair = 0; pair < place->pairs; pair++)
       self->offsets[runs++] = points_row_offset(place, row_number(self, place, self->chosen[i].row, pair));
   for (uint32_t rank = 0; rank < place->ranks; rank++)
     exec_read_rows(self->machine, rank, place->region, self->offsets, runs, span, self->slice + rank * self->slice_bytes);
-  for (uint32_t i = 0; i < count; i++) see_row(self, number, &self->chosen[i], self->slice + i * place->pairs * span);
+  for (uint32_t i = 0; i < count; i++) see_row(self, number, place, &self->chosen[i], self->slice + i * place->pairs * span);
 }
 
 static bool is_adjusted(const watch *self, uint32_t logit) {
@@ -172,8 +190,7 @@ static bool choose(const watch *self, uint32_t number, uint32_t kind, uint32_t r
 }
 
 /* Sees the point in the rows from `first` to `end`. */
-static void see_point(watch *self, uint32_t number, uint32_t kind, uint32_t first, uint32_t end) {
-  const point_place *place = &self->points.places[number];
+static void see_point(watch *self, uint32_t number, const point_place *place, uint32_t kind, uint32_t first, uint32_t end) {
   uint64_t most = self->slice_bytes / (points_span(place) * place->pairs);
   uint32_t count = 0;
   if (place->rows == POINT_PAIRS)
@@ -181,10 +198,10 @@ static void see_point(watch *self, uint32_t number, uint32_t kind, uint32_t firs
   for (uint32_t row = first; row < min_u32(end, self->row_count); row++) {
     if (!choose(self, number, kind, row, &self->chosen[count])) continue;
     if (++count < ROWS_AT_ONCE && count < most) continue;
-    see_chosen(self, number, count);
+    see_chosen(self, number, place, count);
     count = 0;
   }
-  if (count) see_chosen(self, number, count);
+  if (count) see_chosen(self, number, place, count);
 }
 
 static void see_op(void *context, uint32_t op) {
@@ -192,7 +209,7 @@ static void see_op(void *context, uint32_t op) {
   uint32_t first, end;
   points_rows_of_op(self->plan, op, &first, &end);
   for (uint32_t i = self->points.first_of_op[op]; i < self->points.first_of_op[op + 1]; i++)
-    see_point(self, self->points.of_op[i], self->plan->ops[op].rows_kind, first, end);
+    see_point(self, self->points.of_op[i], &self->points.place_of_op[i], self->plan->ops[op].rows_kind, first, end);
 }
 
 /* === The step =============================================================================================================== */

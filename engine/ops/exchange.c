@@ -6,7 +6,8 @@
 static void add_table(op_operands *o, const exchange_args *a, const char *name, uint32_t t, bool is_write) {
   op_add(o, (operand){.name = name, .field = is_write ? AT(y, t) : AT(x, t), .is_write = is_write, .kind = OP_WORKSPACE,
                       .rows = op_rows_of(a->rows_kind), .pairs = a->rows_mul[t],
-                      .columns = (uint64_t)a->part_bytes[t] * (is_write ? a->count : 1), .is_free = true});
+                      .columns = (uint64_t)a->part_bytes[t] * (is_write && a->form != EXCHANGE_ROWS ? a->count : 1),
+                      .row_stride = is_write ? a->y_stride[t] : a->x_stride[t], .is_free = true});
 }
 
 /* The rows are those of the ops that computed them, which are the trace points. */
@@ -21,11 +22,13 @@ static void operands(op_operands *o) {
   WRITES(exchange, state, .kind = OP_ENGINE, .rows = OP_ONCE, .columns = EXCHANGE_STATE_WORDS * 4, .is_free = true);
 }
 
-/* The link is slower than the memory by far, so only what is sent counts. */
+/* The link is slower than the memory by far, so only what is sent counts: all rows to all other ranks; or each to one, or those of one rank
+ * to all others. */
 static void cost(const op_operands *o, const op_step *step, op_cost *sum) {
   const exchange_args *a = o->args;
-  for (uint32_t t = 0; t < EXCHANGE_TABLES; t++)
-    sum->sent_bytes += step->rows * a->rows_mul[t] * a->part_bytes[t] * (a->count - 1ull);
+  uint64_t row_bytes = 0;
+  for (uint32_t t = 0; t < EXCHANGE_TABLES; t++) row_bytes += (uint64_t)a->rows_mul[t] * a->part_bytes[t];
+  sum->sent_bytes += step->rows * row_bytes * (a->count - 1ull) / (a->form == EXCHANGE_COLUMNS ? 1 : a->count);
 }
 
 #define FROM_SECOND(array) (((1u << (EXCHANGE_TABLES - 1)) - 1) << AT(array, 1) / 8)

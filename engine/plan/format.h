@@ -62,7 +62,7 @@ typedef struct plan_model { /* the parts of config.json that the engine needs */
 } plan_model;
 
 typedef struct plan_io { /* byte offsets of the host's inputs and outputs, from the start of the named region */
-  uint64_t step;        /* STEP: step_in [STEP_PARTS]                  */
+  uint64_t step;        /* STEP: step_in [STEP_PARTS], with several ranks [STEP_PARTS + ranks] */
   uint64_t token;       /* STEP: i32 [max_batch_tokens]                */
   uint64_t position;    /* STEP: u32 [max_batch_tokens]                */
   uint64_t seq;         /* STEP: u32 [max_batch_tokens]                */
@@ -162,11 +162,13 @@ typedef struct plan_op {
   plan_dim grid[3];
 } plan_op;
 
-typedef struct plan_fixup { /* args[args_offset] (8 bytes) = address of region + offset */
+typedef struct plan_fixup { /* args[args_offset] (8 bytes) = address of region + offset + rank * rank_step * RANK_STEP_BYTES */
   uint32_t args_offset; /* inside the op's args */
-  uint32_t region;
+  uint16_t region;
+  uint16_t rank_step;   /* only of ops over the rows that a rank owns, and of exchanges */
   uint64_t offset;
 } plan_fixup;
+#define RANK_STEP_BYTES 16u
 
 typedef struct plan_gemm { /* a cuBLASLt algorithm that was found to give H16's bits for one op's shape */
   uint32_t rows_min, rows_max;

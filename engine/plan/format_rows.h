@@ -2,9 +2,21 @@
 #ifndef VERBATIM_PLAN_FORMAT_ROWS_H
 #define VERBATIM_PLAN_FORMAT_ROWS_H
 
+/* The most token rows that a rank owns, of those of a step: the launch rows of ROWS_OWN. */
+static inline uint32_t plan_own_rows(const plan_limits *limits, uint32_t tokens) { return STEP_OWN_ROWS(tokens, 0u, limits->ranks); }
+
+/* The most token rows of a step in which no rank owns more than `own`. */
+static inline uint32_t plan_rows_of_own(const plan_limits *limits, uint32_t own) {
+  return own < limits->max_batch_tokens / limits->ranks ? own * limits->ranks : limits->max_batch_tokens;
+}
+
+/* Entries of plan_io.step. */
+static inline uint32_t plan_step_entries(const plan_limits *limits) { return STEP_PARTS + (limits->ranks > 1 ? limits->ranks : 0); }
+
 /* The most launch rows of a kind (enum rows_kind) that a step can have. */
 static inline uint32_t plan_rows_limit(const plan_limits *limits, uint32_t rows_kind) {
   if (rows_kind == ROWS_DRAFTS) return limits->max_seqs;
+  if (rows_kind == ROWS_OWN) return plan_own_rows(limits, limits->max_batch_tokens);
   return rows_kind == ROWS_LOGITS ? limits->max_logit_rows : limits->max_batch_tokens;
 }
 

@@ -265,7 +265,7 @@ static status check_io(const check *c) {
   const bool has_prompts = l->expand_pages > 0, has_mtp = plan_has_mtp(l);
   const uint32_t heads = plan_rank_heads(m, &c->header->grouped, l);
   const struct { const char *name; uint64_t offset, bytes; uint32_t region; } parts[] = {
-    {"step", io->step, STEP_PARTS * sizeof(step_in), REGION_STEP},
+    {"step", io->step, plan_step_entries(l) * sizeof(step_in), REGION_STEP},
     {"token", io->token, 4ull * l->max_batch_tokens, REGION_STEP},
     {"position", io->position, 4ull * l->max_batch_tokens, REGION_STEP},
     {"seq", io->seq, 4ull * l->max_batch_tokens, REGION_STEP},
@@ -371,6 +371,11 @@ static status check_fixups(const check *c, const plan_op *op, const char *name) 
                   f->args_offset, kernel->name);
     if (f->region >= REGION_COUNT || f->offset >= c->view->regions[f->region].bytes)
       return FAIL(ERR_FORMAT, "plan op %s: fixup %u points outside its region", name, i);
+    const uint64_t behind = (c->header->limits.ranks - UINT64_C(1)) * f->rank_step * RANK_STEP_BYTES;
+    if (f->rank_step && ((op->rows_kind != ROWS_OWN && op->kernel != KERNEL_exchange) ||
+                         behind >= c->view->regions[f->region].bytes - f->offset))
+      return FAIL(ERR_FORMAT, "plan op %s: fixup %u points to other places on other ranks, and the op is none over the rows of a rank, or "
+                  "they lie outside its region", name, i);
     if (f->region == REGION_STEP_ODD || f->region == REGION_RESULT_ODD)
       return FAIL(ERR_FORMAT, "plan op %s: fixup %u names a region of odd steps, which take the place of those of even ones", name, i);
     set |= 1u << (f->args_offset / 8);
@@ -398,7 +403,8 @@ static status check_op(const check *c, const plan_op *op) {
                 plan_args_bytes(op->kernel), op->args_bytes, op->args_offset);
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "plan op %s: branch %u, at most %u", name, op->branch, BRANCH_JOIN);
   const bool is_part = op->rows_kind == ROWS_MADE || op->rows_kind == ROWS_PROMPT, is_draft = op->rows_kind == ROWS_DRAFTS;
-  const bool is_offered = (!is_part || c->header->limits.expand_pages > 0) && (!is_draft || plan_has_mtp(&c->header->limits));
+  const bool is_offered = (!is_part || c->header->limits.expand_pages > 0) && (!is_draft || plan_has_mtp(&c->header->limits)) &&
+                          (op->rows_kind != ROWS_OWN || c->header->limits.ranks > 1);
   if (op->rows_kind >= ROWS_KINDS || !is_offered || op->rows_min > op->rows_max)
     return FAIL(ERR_FORMAT, "plan op %s: rows of kind %u from %u to %u", name, op->rows_kind, op->rows_min, op->rows_max);
   if ((uint64_t)op->first_fixup + op->fixup_count > c->view->fixup_count ||

@@ -19,6 +19,7 @@ typedef struct maker {
   verbatim_point *list; /* room for OF_ONE_OP_MAX per op; the other arrays likewise                                    */
   point_place *places;
   uint32_t *first_op, *first_of_op, *of_op;
+  point_place *place_of_op;
 } maker;
 
 static uint64_t number_bytes(uint32_t type) { return type == VERBATIM_POINT_BF16 ? 2 : 4; }
@@ -52,6 +53,7 @@ static const plan_fixup *find_pointer(const maker *m, size_t field) {
 static uint64_t row_count(const maker *m, enum point_rows rows, uint32_t pairs) {
   const plan_limits *l = &m->plan->header->limits;
   if (rows == POINT_LOGITS) return l->max_logit_rows;
+  if (rows == POINT_TOKENS && op_of(m)->rows_kind == ROWS_OWN) return plan_own_rows(l, l->max_batch_tokens);
   return rows == POINT_KV ? (uint64_t)l->kv_pages * PAGE_TOKENS : (uint64_t)l->max_batch_tokens * pairs;
 }
 
@@ -87,7 +89,12 @@ static status find_place(const maker *m, const operand *o, const plan_fixup *f, 
                          .page_stride = kind == POINT_KV ? page_stride : 0, .segments = (uint32_t)o->segments, .pairs = o->pairs,
                          .segment_stride = o->segments > 1 ? segment_stride : 0, .segment_bytes = segment_bytes,
                          .pair_row = kind == POINT_PAIRS ? m->pair_row : 0};
-  place->ranks = 1;
+  place->ranks = place->owners = 1;
+  if (op_of(m)->rows_kind == ROWS_OWN) {
+    if (kind != POINT_TOKENS) return FAIL(ERR_FORMAT, "plan op %s: expected rows of tokens, of which ranks can own some", name_of(m));
+    place->owners = m->plan->header->limits.ranks;
+    place->owner_step = (uint64_t)f->rank_step * RANK_STEP_BYTES;
+  }
   if (op_of(m)->rank_columns && !o->is_replicated) {
     place->ranks = m->plan->header->limits.ranks;
     place->own_bytes = op_times(o->segments, segment_bytes);
@@ -95,7 +102,7 @@ static status find_place(const maker *m, const operand *o, const plan_fixup *f, 
   }
   uint64_t last = op_times(rows - 1, stride);
   if (kind == POINT_KV) last = op_plus(op_times(m->plan->header->limits.kv_pages - 1ull, page_stride), op_times(PAGE_TOKENS - 1, stride));
-  return check_inside(m, region, place->offset, op_plus(last, span));
+  return check_inside(m, region, place->offset, op_plus(op_plus(last, span), (place->owners - 1) * place->owner_step));
 }
 
 /* === Points ================================================================================================================= */
@@ -153,9 +160,11 @@ static status add(maker *m, const operand *o) {
     m->places[number] = place;
     m->first_op[number] = is_attention && m->attention != UINT32_MAX ? m->attention : m->op;
     m->count++;
-  } else if (!is_same_place(&m->places[number], &place) || m->list[number].type != point.type || m->list[number].layer != point.layer) {
+  } else if ((place.owners == 1 && !is_same_place(&m->places[number], &place)) || m->list[number].count != point.count ||
+             m->list[number].type != point.type || m->list[number].layer != point.layer) {
     return FAIL(ERR_FORMAT, "plan op %s: its alternatives do not write the same rows", name_of(m));
   }
+  m->place_of_op[m->made] = place;
   m->of_op[m->made++] = number;
   return OK;
 }
@@ -233,12 +242,14 @@ static status sort_points(maker *m) {
 status points_open(points *self, const plan *p, arena *host) {
   maker m = {.plan = p, .host = host, .attention = UINT32_MAX};
   uint64_t most = (uint64_t)OF_ONE_OP_MAX * p->op_count;
-  void *list, *places, *first_op, *first_of_op, *of_op;
+  void *list, *places, *first_op, *first_of_op, *of_op, *place_of_op;
   TRY(arena_take(host, most * sizeof *m.list, &list));
   TRY(arena_take(host, most * sizeof *m.places, &places));
   TRY(arena_take(host, most * sizeof *m.first_op, &first_op));
   TRY(arena_take(host, (p->op_count + 1ull) * sizeof *m.first_of_op, &first_of_op));
   TRY(arena_take(host, most * sizeof *m.of_op, &of_op));
+  TRY(arena_take(host, most * sizeof *m.place_of_op, &place_of_op));
+  m.place_of_op = place_of_op;
   m.list = list, m.places = places, m.first_op = first_op, m.first_of_op = first_of_op, m.of_op = of_op;
   for (m.op = 0; m.op < p->op_count; m.op++) {
     m.first_of_op[m.op] = m.made;
@@ -247,7 +258,7 @@ status points_open(points *self, const plan *p, arena *host) {
   m.first_of_op[p->op_count] = m.made;
   TRY(sort_points(&m));
   *self = (points){.count = m.count, .list = m.list, .places = m.places, .first_op = m.first_op, .first_of_op = m.first_of_op,
-                   .of_op = m.of_op};
+                   .of_op = m.of_op, .place_of_op = m.place_of_op};
   for (uint32_t i = 0; i < m.count; i++) {
     uint64_t bytes = points_row_bytes(&m.list[i]);
     if (bytes > self->row_bytes_max) self->row_bytes_max = bytes;

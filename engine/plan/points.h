@@ -30,15 +30,18 @@ typedef struct point_place { /* location of its rows: `segments` runs of segment
   uint64_t pair_row;         /* POINT_PAIRS: u32 [tokens][top_k], bytes in WORK */
   uint32_t ranks;            /* that have parts of the row, 1: rank 0 has it all */
   uint64_t own_bytes;        /* of a packed row, or of a pair's, that each of several ranks has of its own; behind them all have the same */
+  uint32_t owners;           /* ranks of which each has the rows that it owns (step.h), as rows 0, 1, ...; 1: all rows are in one place */
+  uint64_t owner_step;       /* bytes by which row 0 of a rank lies behind that of the rank before it                                */
 } point_place;
 
 typedef struct points {
   uint32_t count;
   const verbatim_point *list;      /* [count] in the order of computation on one rank */
-  const point_place *places;       /* [count]                             */
+  const point_place *places;       /* [count] of its first alternative    */
   const uint32_t *first_op;        /* [count] one of the point's alternatives; of an attention the first mla_attn */
   const uint32_t *first_of_op;     /* [op_count + 1]: points of op i are of_op[first_of_op[i] ..] */
   const uint32_t *of_op;           /* numbers of points                   */
+  const point_place *place_of_op;  /* for each of of_op: where this op leaves the rows */
   uint64_t row_bytes_max;          /* size of the longest row, packed     */
 } points;
 

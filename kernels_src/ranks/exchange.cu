@@ -1,4 +1,5 @@
 /* exchange.cu - every rank's columns of up to four tables, x, to all ranks, y. NUMERICS.md, `exchange`; README.md: why the waits suffice.
+ * Or, only with SPEC_TAGGED 0, to the owners of the rows alone; or the rows that every rank owns, to all ranks.
  *
  * SPEC_TAGGED 1, for few bytes: columns go as words of 32 bits of data and 32 of tag, the epoch, into the inboxes of the other ranks, whose
  * threads poll them and store the data in their own y. Half of what is sent are tags, but nothing waits for anything else: one way over the
@@ -28,7 +29,7 @@ NUM u64 digest_unit(u32 t, u64 i, u64 x) {
 
 NUM void add_digest(const exchange_args &a, u64 sum) {
   sum = reduce_sum_warp(sum);
-  if (threadIdx.x % 32u == 0) reduce_add((u64 *)(a.state + EXCHANGE_DIGEST), sum);
+  if (threadIdx.x % 32u == 0) reduce_add((u64 *)(a.state + (a.form == EXCHANGE_OWNERS ? EXCHANGE_BALANCE : EXCHANGE_DIGEST)), sum);
 }
 
 /* The table of word i of all tables, one after the other; i becomes its number in that table. */
@@ -87,37 +88,80 @@ NUM void exchange_tagged(const exchange_args &a, u32 rows, u32 rank, const u64 *
 
 #define AT_ONCE 4u /* loads of a thread before its stores */
 
-/* Copies this block's share of the rank's columns of a table into the y of all ranks. */
+/* Whether rows consist of units of 16 bytes. */
+NUM bool is_wide(const exchange_args &a, u32 t) { return (a.part_bytes[t] | a.x_stride[t] | a.y_stride[t]) % 16u == 0; }
+
+/* Rows of a table that a rank has in x. */
+NUM u32 rows_of(const exchange_args &a, u32 rows, u32 t, u32 rank) {
+  return a.form == EXCHANGE_ROWS ? (rows + a.count - 1u - rank) / a.count : rows * a.rows_mul[t];
+}
+
+/* Unit i of what a rank has in x, and its place in y. */
+NUM const u8 *source_at(const exchange_args &a, u32 t, u32 i, u32 unit) {
+  const u32 of_row = a.part_bytes[t] / unit;
+  if (a.form != EXCHANGE_ROWS) return (const u8 *)a.x[t] + (u64)i * unit;
+  return (const u8 *)a.x[t] + (u64)(i / of_row) * a.x_stride[t] + i % of_row * unit;
+}
+NUM u8 *target_at(const exchange_args &a, u32 t, u32 i, u32 rank, u32 unit) {
+  const u32 of_row = a.part_bytes[t] / unit;
+  if (a.form != EXCHANGE_ROWS) return unit_at(a, t, i, rank, unit);
+  return (u8 *)a.y[t] + (u64)(i / of_row * a.count + rank) * a.y_stride[t] + i % of_row * unit;
+}
+
+/* The rank that owns the row of unit i of x. */
+NUM u32 owner_of(const exchange_args &a, u32 t, u32 i, u32 unit) { return i / (a.part_bytes[t] / unit) / a.rows_mul[t] % a.count; }
+
+/* Copies this block's share of what the rank has of a table into the y of all ranks, or of the owner. */
 template <class T> NUM void push(const exchange_args &a, u32 rows, u32 t, u32 rank, const u64 *peer) {
-  const u32 units = units_of(a, rows, t, sizeof(T)), step = gridDim.x * SPEC_THREADS;
-  const T *x = (const T *)a.x[t];
+  const u32 units = rows_of(a, rows, t, rank) * (a.part_bytes[t] / (u32)sizeof(T)), step = gridDim.x * SPEC_THREADS;
   for (u32 first = blockIdx.x * SPEC_THREADS + threadIdx.x; first < units; first += AT_ONCE * step) {
     T held[AT_ONCE];
 #pragma unroll
     for (u32 k = 0; k < AT_ONCE; k++)
-      if (first + k * step < units) held[k] = x[first + k * step];
+      if (first + k * step < units) held[k] = *(const T *)source_at(a, t, first + k * step, sizeof(T));
 #pragma unroll
     for (u32 k = 0; k < AT_ONCE; k++) {
       if (first + k * step >= units) break;
-      T *at = (T *)unit_at(a, t, first + k * step, rank, sizeof(T));
+      T *at = (T *)target_at(a, t, first + k * step, rank, sizeof(T));
+      if (a.form == EXCHANGE_OWNERS) {
+        const u32 owner = owner_of(a, t, first + k * step, sizeof(T));
+        if (owner == rank) *at = held[k];
+        else ptx_push(there(at, peer[owner]), held[k]);
+        continue;
+      }
       *at = held[k];
       for (u32 j = 1; j < a.count; j++) ptx_push(there(at, peer[(rank + j) % a.count]), held[k]);
     }
   }
 }
 
-/* What this block and those of its number on the other ranks have stored here. */
-NUM void check_pushed(const exchange_args &a, u32 rows) {
+/* Digest of a unit of 16 or 8 bytes, at its number in a table without gaps. */
+NUM u64 digest_wide(u32 t, u64 number, u32 wide, const u64 *at) {
+  u64 sum = 0;
+  for (u32 half = 0; half < wide; half++) sum += digest_unit(t, number * wide + half, ptx_load_fresh(at + half));
+  return sum;
+}
+
+/* What this block and those of its number on the other ranks have stored here: of columns, unit i of every rank. To owners, what was stored
+ * in the rows that this rank owns, and what it has sent; a block judges the units that it sends, and those with the same number that it
+ * gets from others. */
+NUM void check_pushed(const exchange_args &a, u32 rows, u32 rank) {
   u64 sum = 0;
 #pragma unroll 1
   for (u32 t = 0; t < EXCHANGE_TABLES; t++) {
-    const u32 wide = a.part_bytes[t] % 16u == 0 ? 2u : 1u, units = units_of(a, rows, t, 8u * wide), step = gridDim.x * SPEC_THREADS;
-    for (u32 i = blockIdx.x * SPEC_THREADS + threadIdx.x; i < units; i += step)
-      for (u32 r = 0; r < a.count; r++)
-        for (u32 half = 0; half < wide; half++) {
-          const u64 at = unit_of(a, t, i, r, 8u * wide) * wide + half;
-          sum += digest_unit(t, at, ptx_load_fresh((const u64 *)a.y[t] + at));
-        }
+    if (a.part_bytes[t] == 0) break;
+    const u32 wide = is_wide(a, t) ? 2u : 1u, unit = 8u * wide, of_row = a.part_bytes[t] / unit, step = gridDim.x * SPEC_THREADS;
+#pragma unroll 1
+    for (u32 r = 0; r < a.count; r++) {
+      const u32 units = rows_of(a, rows, t, r) * of_row;
+      for (u32 i = blockIdx.x * SPEC_THREADS + threadIdx.x; i < units; i += step) {
+        const u64 dense = a.form == EXCHANGE_ROWS ? (u64)(i / of_row * a.count + r) * of_row + i % of_row : unit_of(a, t, i, r, unit);
+        if (a.form == EXCHANGE_OWNERS && r == rank) sum += digest_wide(t, dense, wide, (const u64 *)source_at(a, t, i, unit));
+        if (a.form == EXCHANGE_OWNERS && owner_of(a, t, i, unit) != rank) continue;
+        const u64 there_now = digest_wide(t, dense, wide, (const u64 *)target_at(a, t, i, r, unit));
+        sum += a.form == EXCHANGE_OWNERS ? 0u - there_now : there_now;
+      }
+    }
   }
   __syncwarp();
   add_digest(a, sum);
@@ -141,13 +185,13 @@ NUM void exchange_flagged(const exchange_args &a, u32 rows, u32 rank, const u64 
   wait_flags(a, rank, 0, epoch, timeout);
 #pragma unroll 1
   for (u32 i = 0; i < EXCHANGE_TABLES; i++) {
-    if (a.part_bytes[i] % 16u == 0) push<uint4>(a, rows, i, rank, peer);
+    if (is_wide(a, i)) push<uint4>(a, rows, i, rank, peer);
     else push<u64>(a, rows, i, rank, peer);
   }
   __syncthreads(); /* all columns of this block are stored */
   if (is_other) ptx_put_flag(there(flag_at(a, rank, 1u + blockIdx.x), peer[t]), epoch);
   wait_flags(a, rank, 1u + blockIdx.x, epoch, timeout);
-  if (EXCHANGE_IS_CHECKED(epoch, a.ranks->sample_bits)) check_pushed(a, rows);
+  if (EXCHANGE_IS_CHECKED(epoch, a.ranks->sample_bits)) check_pushed(a, rows, rank);
 }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void exchange(const __grid_constant__ exchange_args a) {

@@ -7,6 +7,7 @@
 #include "checks/check_access.h"
 #include "checks/check_branches.h"
 #include "checks/check_drafts.h"
+#include "checks/check_forms.h"
 #include "checks/check_kernels.h"
 #include "checks/check_pieces.h"
 #include "checks/check_ranks.h"
@@ -61,6 +62,7 @@ typedef struct checker {
   uint32_t *homes;       /* [fixups] the buffer that the pointer lies in */
   uint32_t *is_read;     /* [buffers] some op reads it */
   buffer_state *states;  /* [buffers] */
+  uint32_t token_rows;   /* of the simulated step */
   uint32_t prompt_rows;  /* of the simulated step; prompt ops write next to what the ops of decode rows write */
   uint32_t slots_max;    /* of the attention ops, once one has been seen */
   row_piece scored;      /* rows whose scores the simulated step computed last */
@@ -224,21 +226,27 @@ static status check_op_tables(checker *c, uint32_t index) {
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "check: op %s is of no branch", name);
   const bool is_part = op->rows_kind == ROWS_MADE || op->rows_kind == ROWS_PROMPT;
   const bool is_draft = op->rows_kind == ROWS_DRAFTS;
-  const bool is_offered = (!is_part || c->h->limits.expand_pages > 0) && (!is_draft || c->h->limits.speculation == SPECULATION_MTP);
+  const bool is_offered = (!is_part || c->h->limits.expand_pages > 0) && (!is_draft || c->h->limits.speculation == SPECULATION_MTP) &&
+                          (op->rows_kind != ROWS_OWN || c->h->limits.ranks > 1);
   if (op->rows_kind >= ROWS_KINDS || !is_offered || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
     return FAIL(ERR_FORMAT, "check: op %s is for rows %u to %u of %u", name, op->rows_min, op->rows_max, most);
   if (index > 0 && strcmp(name, text(c, c->ops[index - 1].name)) == 0) {
     const plan_op *last = &c->ops[index - 1];
     if ((last->branch == BRANCH_JOIN) != (op->branch == BRANCH_JOIN)) /* else some steps would wait for the side branch and others not */
       return FAIL(ERR_FORMAT, "check: one alternative of op %s joins the side branch, another does not", name);
-    if (!are_alternatives(last->kernel, op->kernel) || last->rows_kind != op->rows_kind ||
-        (last->rows_min <= op->rows_max && op->rows_min <= last->rows_max))
+    const plan_limits *l = &c->h->limits;
+    const bool is_owned = last->rows_kind == ROWS_TOKENS && op->rows_kind == ROWS_OWN;
+    if (!are_alternatives(last->kernel, op->kernel) || (last->rows_kind != op->rows_kind && !is_owned) ||
+        (check_tokens_from(l, last) <= check_tokens_to(l, op) && check_tokens_from(l, op) <= check_tokens_to(l, last)))
       return FAIL(ERR_FORMAT, "check: the alternatives of op %s overlap", name);
   }
   for (uint32_t i = 0; i < op->fixup_count; i++) {
     const plan_fixup *f = &c->fixups[op->first_fixup + i];
     if (f->region >= REGION_COUNT || f->args_offset % 8 != 0 || f->args_offset + UINT64_C(8) > op->args_bytes)
       return FAIL(ERR_FORMAT, "check: op %s has a pointer outside its arguments", name);
+    if (f->rank_step && op->rows_kind != ROWS_OWN && op->kernel != OP_exchange)
+      return FAIL(ERR_FORMAT, "check: op %s is over rows of all ranks, and points elsewhere on other ranks (argument byte %u)", name,
+                  f->args_offset);
     c->homes[op->first_fixup + i] = find_home(c, f, index);
     if (c->homes[op->first_fixup + i] == NO_BUFFER)
       return FAIL(ERR_FORMAT, "check: op %s points to no buffer that is alive (argument byte %u)", name, f->args_offset);
@@ -255,11 +263,6 @@ static kernels_plan kernels_of(const checker *c) {
 static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char *name) {
   const kernels_plan p = kernels_of(c);
   return check_kernels_spec(&p, kernel, name);
-}
-
-static uint64_t extent(plan_dim d, uint64_t rows) {
-  uint64_t blocks = d.constant + (d.rows_div ? (rows * d.rows_mul + d.rows_div - 1) / d.rows_div : 0);
-  return d.cap && blocks > d.cap ? d.cap : blocks;
 }
 
 typedef struct wanted_grid { /* blocks needed for the work; extra ones along x find nothing to do */
@@ -317,7 +320,7 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
 
 static status check_grid(const checker *c, const plan_op *op, const void *args, uint32_t rows) {
   uint64_t cluster = max_u32(spec_of(c, &c->kernels[op->variant], "SPEC_CLUSTER"), 1);
-  uint64_t x = extent(op->grid[0], rows), y = extent(op->grid[1], rows), z = extent(op->grid[2], rows);
+  uint64_t x = check_forms_extent(op->grid[0], rows), y = check_forms_extent(op->grid[1], rows), z = check_forms_extent(op->grid[2], rows);
   wanted_grid want = want_grid(op, args, rows);
   if (x > 0x7fffffff || y > 65535 || z > 65535)
     return FAIL(ERR_FORMAT, "check: op %s: its grid is larger than a GPU allows at %u rows", text(c, op->name), rows);
@@ -335,79 +338,6 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
     return FAIL(ERR_FORMAT, "check: op %s: its grid is %llu blocks, expected whole groups of %llu that wait for each other, at most %u",
                 text(c, op->name), (unsigned long long)x, (unsigned long long)spread, ATTN_SPREAD_BLOCKS);
   return OK;
-}
-
-/* The fused-product forms of qkv_rope and mla_fold, and no other, are for ops that have the product. */
-static status check_product(const checker *c, const plan_op *op, const void *args) {
-  const qkv_rope_args *rope = args;
-  const mla_fold_args *fold = args;
-  if (op->kernel != OP_qkv_rope && op->kernel != OP_mla_fold) return OK;
-  bool multiplies = op->kernel == OP_qkv_rope ? rope->absorbs != 0 : fold->lifts != 0;
-  bool is_whole = op->kernel == OP_mla_fold || !multiplies || rope->nope_dim % 64 == 0; /* steps of 64 columns */
-  if ((spec_of(c, &c->kernels[op->variant], "SPEC_K_BLOCKS") != 0) == multiplies && is_whole) return OK;
-  return FAIL(ERR_FORMAT, "check: op %s: its kernel is for another number of products", text(c, op->name));
-}
-
-/* Words with tags must fit into the inbox. Blocks of an exchange have one flag each, those of a norm wait for others that must run. */
-static status check_exchange(const checker *c, const plan_op *op, const void *args, uint64_t rows) {
-  const exchange_args *a = args;
-  const rank_norm_args *norm = args;
-  uint64_t bytes = 0;
-  if (op->kernel == OP_rank_norm && (extent(op->grid[0], rows) > RANK_NORM_ROWS_MAX || rows * norm->part > EXCHANGE_TAGGED_BYTES / 4))
-    return FAIL(ERR_FORMAT, "check: op %s: more bytes or blocks than its kernel exchanges", text(c, op->name));
-  for (uint32_t t = 0; op->kernel == OP_exchange && t < EXCHANGE_TABLES; t++) bytes += rows * a->rows_mul[t] * a->part_bytes[t];
-  bool fits = bytes <= EXCHANGE_TAGGED_BYTES || !spec_of(c, &c->kernels[op->variant], "SPEC_TAGGED");
-  if (op->kernel != OP_exchange || (fits && extent(op->grid[0], rows) <= EXCHANGE_BLOCKS_MAX)) return OK;
-  return FAIL(ERR_FORMAT, "check: op %s: more bytes or blocks than its kernel exchanges", text(c, op->name));
-}
-
-static status check_gather(const checker *c, const plan_op *op, const void *args) {
-  const moe_gemm_args *plain = args;
-  const fp8_moe_gemm_args *scaled = args;
-  const void *row_token = op->kernel == OP_moe_gemm ? plain->row_token : op->kernel == OP_fp8_moe_gemm ? scaled->row_token : NULL;
-  if (!row_token || spec_of(c, &c->kernels[op->variant], "SPEC_K_BLOCKS")) return OK;
-  return FAIL(ERR_FORMAT, "check: op %s: its kernel takes rows in sorted order, and gathers none", text(c, op->name));
-}
-
-/* An attn kernel reads rows of one format, and a chunk is a whole number of its stages. */
-static status check_grouped(const checker *c, const plan_op *op, const void *args) {
-  const attn_args *a = args;
-  const uint32_t pages = spec_of(c, &c->kernels[op->variant], "SPEC_PAGES");
-  if (spec_of(c, &c->kernels[op->variant], "SPEC_KV_FORMAT") != a->kv_format)
-    return FAIL(ERR_FORMAT, "check: op %s: its kernel reads KV rows of another format", text(c, op->name));
-  if (pages && a->chunk_tokens % (pages * PAGE_TOKENS) == 0) return OK;
-  return FAIL(ERR_FORMAT, "check: op %s: a chunk of %u tokens is no whole number of stages of %u pages", text(c, op->name), a->chunk_tokens,
-              pages);
-}
-
-/* An mla_attn kernel reads rows of one format, by top-k lists or of all tokens; two forms only read lists of one chunk. */
-static status check_cache(const checker *c, const plan_op *op, const void *args) {
-  const mla_attn_args *a = args;
-  const plan_kernel *k = &c->kernels[op->variant];
-  if (op->kernel == OP_attn) return check_grouped(c, op, args);
-  if (op->kernel != OP_mla_attn) return OK;
-  if (spec_of(c, k, "SPEC_TURNS") && !attn_takes_turns(a))
-    return FAIL(ERR_FORMAT, "check: op %s: its kernel folds no chunks, and takes lists of 65 to 128 heads", text(c, op->name));
-  if (spec_of(c, k, "SPEC_SPREAD") && !attn_may_spread(a))
-    return FAIL(ERR_FORMAT, "check: op %s: its kernel takes lists of 65 to 128 heads that are one chunk, of at most %u tokens",
-                text(c, op->name), ATTN_SPREAD_PLACES);
-  if (spec_of(c, k, "SPEC_KV_FORMAT") == a->kv_format && (spec_of(c, k, "SPEC_LISTS") != 0) == (a->list_max > 0)) return OK;
-  return FAIL(ERR_FORMAT, "check: op %s: its kernel reads KV rows of another format, or of other tokens", text(c, op->name));
-}
-
-/* rank_norm and the form of rmsnorm for few rows keep a whole row in registers, in full vectors. */
-static status check_row(const checker *c, const plan_op *op, const void *args) {
-  const rmsnorm_args *a = args;
-  const rank_norm_args *of_ranks = args;
-  const plan_kernel *k = &c->kernels[op->variant];
-  const bool is_of_ranks = op->kernel == OP_rank_norm;
-  if (!is_of_ranks && (op->kernel != OP_rmsnorm || k->threads == 256)) return OK;
-  const uint32_t dim = is_of_ranks ? of_ranks->dim : a->dim, strides = is_of_ranks ? of_ranks->y_stride : a->x_stride | a->y_stride;
-  const uint64_t held = spec_of(c, k, "SPEC_HELD");
-  if (is_of_ranks && (k->threads != 512 || (held != 1 && held != 2 && held != 4)))
-    return FAIL(ERR_FORMAT, "check: op %s: its kernel has %u threads with %u vectors", text(c, op->name), k->threads, (uint32_t)held);
-  if ((dim | strides) % 4 == 0 && dim <= 4 * k->threads * held) return OK;
-  return FAIL(ERR_FORMAT, "check: op %s: its kernel does not keep a row of %u columns", text(c, op->name), dim);
 }
 
 /* attn_cut numbers the partial results; the ops after it have the same number. */
@@ -539,6 +469,19 @@ static status touch_kv(checker *c, const plan_op *op, const check_access *a, uin
   return OK;
 }
 
+/* The rows that a rank owns, where they stand among those of all: together the ranks use all rows. */
+static status join_ranks(const checker *c, const plan_op *op, const plan_fixup *f, check_access *a) {
+  const uint64_t step = (uint64_t)f->rank_step * RANK_STEP_BYTES;
+  if (step == 0) return OK;
+  if (a->row_stride != step * c->h->limits.ranks || a->batches != 1 || a->first_row != 0 || a->run_bytes > step ||
+      a->rows != plan_own_rows(&c->h->limits, c->token_rows) || a->region != REGION_WORK)
+    return FAIL(ERR_FORMAT, "check: op %s: the rows of the ranks do not lie between each other (argument byte %u)", text(c, op->name),
+                f->args_offset);
+  a->rows = c->token_rows;
+  a->row_stride = step;
+  return OK;
+}
+
 static status touch(checker *c, const plan_op *op, check_access *a) {
   const char *name = text(c, op->name);
   const plan_fixup *like = a->type == TYPE_AS_WRITTEN ? find_fixup(c, op, a->type_of) : NULL; /* an op that only moves bytes */
@@ -552,6 +495,7 @@ static status touch(checker *c, const plan_op *op, check_access *a) {
   uint64_t base = f->offset - b->offset;
   if (f->region != a->region) return FAIL(ERR_FORMAT, "check: op %s uses %s, which is in the wrong region", name, text(c, b->name));
   if (f->offset % 16 != 0) return FAIL(ERR_FORMAT, "check: op %s: an unaligned pointer into %s", name, text(c, b->name));
+  TRY(join_ranks(c, op, f, a));
   if (check_access_extent(a) > b->bytes - base)
     return FAIL(ERR_FORMAT, "check: op %s reaches beyond the end of %s at the largest row count", name, text(c, b->name));
   if (a->io != CHECK_ACCESS_ANY_IO) {
@@ -569,6 +513,9 @@ static status touch(checker *c, const plan_op *op, check_access *a) {
 
 /* Norms may add in place. */
 static bool is_in_place(const plan_op *op, const check_access *out, const check_access *in) {
+  if (op->kernel == OP_exchange) /* the rows that a rank owns are where they must be */
+    return out->args_offset - in->args_offset == offsetof(exchange_args, y) - offsetof(exchange_args, x) &&
+           in->row_stride > out->row_stride;
   if (op->kernel == OP_rank_norm)
     return out->args_offset == offsetof(rank_norm_args, x_out) && in->args_offset == offsetof(rank_norm_args, x);
   return op->kernel == OP_rmsnorm && out->args_offset == offsetof(rmsnorm_args, x_out) && in->args_offset == offsetof(rmsnorm_args, x);
@@ -607,12 +554,9 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   memcpy(args, c->bytes + c->h->args.offset + op->args_offset, op->args_bytes);
   for (uint32_t i = 0; i < op->fixup_count; i++) args[c->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not NULL */
   TRY(check_grid(c, op, args, rows));
-  TRY(check_row(c, op, args));
-  TRY(check_gather(c, op, args));
-  TRY(check_cache(c, op, args));
-  TRY(check_product(c, op, args));
-  TRY(check_exchange(c, op, args, rows));
-  step.blocks = (uint32_t)extent(op->grid[0], rows);
+  const kernels_plan kernels = kernels_of(c);
+  TRY(check_forms(&kernels, op, args, rows));
+  step.blocks = (uint32_t)check_forms_extent(op->grid[0], rows);
   step.is_prompt = op->rows_kind == ROWS_PROMPT;
   step.of_drafts = op->rows_kind == ROWS_DRAFTS;
   if (c->is_drafting && op->kernel == OP_embed) c->pass++;
@@ -620,9 +564,11 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &c->h->limits, &step, accesses);
   const plan_fixup *in = find_fixup(c, op, 0);
   if (count == 0) return FAIL(ERR_FORMAT, "check: op %s has arguments of the wrong size", text(c, op->name));
-  static const uint64_t PARTS[ROWS_KINDS] = {[ROWS_MADE] = STEP_MADE, [ROWS_PROMPT] = STEP_PROMPT, [ROWS_DRAFTS] = STEP_DRAFTS};
-  const uint64_t part = PARTS[op->rows_kind];
-  if (!in || in->region != REGION_STEP || in->offset != c->h->io.step + part * sizeof(step_in))
+  static const uint64_t PARTS[ROWS_KINDS] = {[ROWS_MADE] = STEP_MADE, [ROWS_PROMPT] = STEP_PROMPT, [ROWS_DRAFTS] = STEP_DRAFTS,
+                                             [ROWS_OWN] = STEP_PARTS};
+  const uint64_t part = PARTS[op->rows_kind], step_of_rank = op->rows_kind == ROWS_OWN ? sizeof(step_in) : 0;
+  if (!in || in->region != REGION_STEP || in->offset != c->h->io.step + part * sizeof(step_in) ||
+      in->rank_step * RANK_STEP_BYTES != step_of_rank)
     return FAIL(ERR_FORMAT, "check: op %s does not read the step's counts", text(c, op->name));
   if (op->fixup_count > count + 1) return FAIL(ERR_FORMAT, "check: op %s has a pointer too many", text(c, op->name));
   TRY(check_apart(c, op, accesses, count));
@@ -648,8 +594,9 @@ typedef struct step_shape {
 /* A step whose token rows are all of one part has no ops of the other part. A step with both, with `decode` rows of decoding and more rows
  * in all, checks the ops of decode rows together with those of all rows. */
 static status run_step(checker *c, step_shape s) {
-  const uint32_t tokens = s.tokens, logits = s.logits;
+  const uint32_t tokens = s.tokens, logits = s.logits, own = plan_own_rows(&c->h->limits, tokens);
   outcome done = {0};
+  c->token_rows = tokens;
   c->prompt_rows = tokens - s.decode;
   c->is_drafting = false;
   c->pass = 0;
@@ -659,12 +606,15 @@ static status run_step(checker *c, step_shape s) {
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
     const plan_op *op = &c->ops[i];
     const bool of_drafts = op->rows_kind == ROWS_DRAFTS, is_part = op->rows_kind == ROWS_MADE || op->rows_kind == ROWS_PROMPT;
-    const uint32_t of_tokens = of_drafts ? s.drafts : op->rows_kind == ROWS_MADE ? s.decode : tokens;
+    const uint32_t of_tokens = of_drafts                    ? s.drafts
+                               : op->rows_kind == ROWS_MADE ? s.decode
+                               : op->rows_kind == ROWS_OWN  ? own
+                                                            : tokens;
     const uint32_t rows = op->rows_kind == ROWS_LOGITS ? logits : of_tokens;
     c->is_drafting |= op->kernel == OP_accept;
     if (rows < op->rows_min || rows > op->rows_max || (is_part && op->rows_kind != s.part)) continue;
-    TRY(run_op(c, op, rows, (check_rows){.tokens = of_tokens, .logits = of_drafts ? s.drafts : logits, .drafts = s.drafts, .all = tokens},
-               &done));
+    TRY(run_op(c, op, rows, (check_rows){.tokens = of_tokens, .logits = of_drafts ? s.drafts : logits, .drafts = s.drafts, .all = tokens,
+                                         .own = own}, &done));
   }
   for (uint32_t i = 0; i < plan_kept_layers(&c->h->model, &c->h->limits); i++)
     if (!c->kv_written[i] || (c->keys_written[i] != 0) != (c->h->quant.index_heads != 0 && lists_layer(c, i) == i))
@@ -698,9 +648,10 @@ static row_counts collect_counts(const checker *c, uint32_t kind) {
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
     const uint32_t of = c->ops[i].rows_kind;
     if ((of == ROWS_LOGITS || of == ROWS_DRAFTS ? of : ROWS_TOKENS) != kind) continue;
-    add_count(&counts, c->ops[i].rows_min);
-    add_count(&counts, c->ops[i].rows_max);
-    if (c->ops[i].rows_min > 1) add_count(&counts, c->ops[i].rows_min - 1);
+    const uint32_t first = check_tokens_from(&c->h->limits, &c->ops[i]), last = check_tokens_to(&c->h->limits, &c->ops[i]);
+    add_count(&counts, first);
+    add_count(&counts, last);
+    if (first > 1) add_count(&counts, first - 1);
   }
   return counts;
 }

@@ -40,7 +40,17 @@ typedef struct check_rows { /* a step as the launch sees it */
   bool of_drafts;  /* tokens and logits are the number of drafts */
   uint32_t pass;   /* of the draft section; 0: before its first pass */
   uint32_t drafts, all; /* of the step: sequences that get drafts; token rows */
+  uint32_t own;    /* of the step: the most rows that a rank owns; `tokens` of an op over these */
 } check_rows;
+
+/* The token rows of a step for which an op over rows that ranks own has `rows_min` and `rows_max` launch rows. */
+static inline uint32_t check_tokens_from(const plan_limits *limits, const plan_op *op) {
+  return op->rows_kind == ROWS_OWN ? (op->rows_min - 1) * limits->ranks + 1 : op->rows_min;
+}
+static inline uint32_t check_tokens_to(const plan_limits *limits, const plan_op *op) {
+  const uint64_t most = (uint64_t)op->rows_max * limits->ranks;
+  return op->rows_kind != ROWS_OWN ? op->rows_max : most < limits->max_batch_tokens ? (uint32_t)most : limits->max_batch_tokens;
+}
 
 /* Describes every pointer of the op except `step`. args: the op's bytes, args_bytes long. Returns the number of accesses; 0: unknown
  * kernel, or wrong args_bytes. Values that would overflow are reported as UINT64_MAX / 2, which fits in no region. */

@@ -9,7 +9,11 @@ typedef struct window { /* ops first .. join - 1, and the op that joins, in step
   uint32_t first, join, low, high;
 } window;
 
-static bool is_in(window w, const plan_op *op) { return op->rows_min <= w.high && op->rows_max >= w.low; }
+/* Of a step. */
+static uint32_t first_rows(const branches_plan *p, const plan_op *op) { return check_tokens_from(&p->header->limits, op); }
+static uint32_t last_rows(const branches_plan *p, const plan_op *op) { return check_tokens_to(&p->header->limits, op); }
+
+static bool is_in(const branches_plan *p, window w, const plan_op *op) { return first_rows(p, op) <= w.high && last_rows(p, op) >= w.low; }
 
 /* Whether the op writes through the pointer at args_offset, at its largest row count. */
 static bool is_written(const branches_plan *p, const plan_op *op, uint32_t args_offset) {
@@ -19,7 +23,7 @@ static bool is_written(const branches_plan *p, const plan_op *op, uint32_t args_
   memcpy(args, p->args + op->args_offset, op->args_bytes);
   for (uint32_t i = 0; i < op->fixup_count; i++) args[p->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not NULL */
   check_rows rows = {.tokens = op->rows_max, .logits = op->rows_max, .blocks = 1, .is_prompt = op->rows_kind == ROWS_PROMPT,
-                     .of_drafts = op->rows_kind == ROWS_DRAFTS};
+                     .of_drafts = op->rows_kind == ROWS_DRAFTS, .own = op->rows_max};
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &p->header->limits, &rows, accesses);
   for (uint32_t i = 0; i < count; i++)
     if (accesses[i].args_offset == args_offset && accesses[i].is_write) return true;
@@ -37,7 +41,7 @@ static status check_pointer(const branches_plan *p, window w, const plan_op *op,
     return FAIL(ERR_FORMAT, "check: %s is not alive while op %s may run", p->strings + b->name, name_of(p, op));
   for (uint32_t i = w.first; i < w.join; i++) {
     const plan_op *other = &p->ops[i];
-    if ((other->branch == BRANCH_SIDE) == (op->branch == BRANCH_SIDE) || !is_in(w, other)) continue;
+    if ((other->branch == BRANCH_SIDE) == (op->branch == BRANCH_SIDE) || !is_in(p, w, other)) continue;
     for (uint32_t j = 0; j < other->fixup_count; j++) {
       const plan_fixup *g = &p->fixups[other->first_fixup + j];
       if (p->homes[other->first_fixup + j] != home) continue;
@@ -61,7 +65,7 @@ static status check_regions(const branches_plan *p, const plan_op *op) {
 static status check_window(const branches_plan *p, window w) {
   for (uint32_t i = w.first; i < w.join; i++) {
     const plan_op *op = &p->ops[i];
-    for (uint32_t j = 0; j < op->fixup_count && is_in(w, op); j++) TRY(check_pointer(p, w, op, &p->fixups[op->first_fixup + j]));
+    for (uint32_t j = 0; j < op->fixup_count && is_in(p, w, op); j++) TRY(check_pointer(p, w, op, &p->fixups[op->first_fixup + j]));
   }
   return OK;
 }
@@ -94,7 +98,7 @@ static bool has_pointer(const branches_plan *p, const plan_op *op, uint32_t args
 /* The op outside the side branch that is launched before this one in steps of this many rows; NULL: none. */
 static const plan_op *op_before(const branches_plan *p, const plan_op *op, uint32_t rows) {
   for (const plan_op *other = op; other-- > p->ops;)
-    if (other->branch != BRANCH_SIDE && other->rows_min <= rows && rows <= other->rows_max) return other;
+    if (other->branch != BRANCH_SIDE && first_rows(p, other) <= rows && rows <= last_rows(p, other)) return other;
   return NULL;
 }
 
@@ -131,7 +135,7 @@ static bool is_complete(const branches_plan *p, const plan_op *op) {
 static status check_routing(const branches_plan *p, const plan_op *op) {
   if (!adds_experts(p, op) || is_complete(p, op)) return OK;
   for (const plan_op *from = p->ops; from <= op; from++) { /* of the ops before, some may be replaced by others from these rows on */
-    const uint32_t rows = from->rows_min;
+    const uint32_t rows = first_rows(p, from);
     if (rows < op->rows_min || rows > op->rows_max) continue;
     const plan_op *second = experts_before(p, op, rows);
     if (!second || !experts_before(p, second, rows))
@@ -146,10 +150,10 @@ static status check_routing(const branches_plan *p, const plan_op *op) {
 static status close_window(const branches_plan *p, uint32_t i, window *open) {
   const plan_op *op = &p->ops[i];
   window w = *open;
-  if (!is_in(w, op)) return OK;
-  w.low = max_u32(w.low, op->rows_min);
-  w.high = min_u32(w.high, op->rows_max);
-  for (w.join = i; w.join > w.first && p->ops[w.join - 1].branch == BRANCH_JOIN && !is_in(w, &p->ops[w.join - 1]);) w.join--;
+  if (!is_in(p, w, op)) return OK;
+  w.low = max_u32(w.low, first_rows(p, op));
+  w.high = min_u32(w.high, last_rows(p, op));
+  for (w.join = i; w.join > w.first && p->ops[w.join - 1].branch == BRANCH_JOIN && !is_in(p, w, &p->ops[w.join - 1]);) w.join--;
   TRY(check_window(p, w));
   if (w.low == open->low) open->low = w.high + 1;
   else if (w.high == open->high) open->high = w.low - 1;
@@ -172,7 +176,7 @@ status check_branches(const branches_plan *p) {
     if (op->branch == BRANCH_SIDE) open = (window){.first = first, .low = 1, .high = p->header->limits.max_batch_tokens};
     TRY(check_order(p, first == UINT32_MAX ? NULL : before, op));
     if (op->rows_min < BRANCH_ROWS_MIN) before = op;
-    if (first != UINT32_MAX && op->rows_kind != ROWS_TOKENS)
+    if (first != UINT32_MAX && op->rows_kind != ROWS_TOKENS && (op->rows_kind != ROWS_OWN || op->branch == BRANCH_SIDE))
       return FAIL(ERR_FORMAT, "check: op %s is no op of every step, and another branch runs beside it", name_of(p, op));
     if (op->branch != BRANCH_JOIN || first == UINT32_MAX) continue;
     TRY(close_window(p, i, &open));

@@ -1,4 +1,5 @@
-/* check_ranks.c - see check_ranks.h. One walk over the ops; of alternatives each is judged by itself. */
+/* check_ranks.c - see check_ranks.h. A walk over the ops; in plans that divide rows, one for every number of rows of a step from which on
+ * other ops run. Otherwise, of alternatives each is judged by itself. */
 #include "checks/check_ranks.h"
 #include <stdlib.h>
 #include "checks/reading.h"
@@ -39,9 +40,14 @@ static bool must_be_whole(uint32_t kernel, size_t field) {
 }
 
 /* Takes the columns of all ranks: what it exchanges must be divided, and what it leaves is whole. */
-static bool exchanges(uint32_t kernel, size_t field) {
-  if (kernel == OP_rank_norm) return field == FIELD(rank_norm, delta) || field == FIELD(rank_norm, experts);
-  return kernel == OP_exchange && field != FIELD(exchange, ranks);
+static bool exchanges(const plan_op *op, const void *args, size_t field) {
+  if (op->kernel == OP_rank_norm) return field == FIELD(rank_norm, delta) || field == FIELD(rank_norm, experts);
+  return op->kernel == OP_exchange && field != FIELD(exchange, ranks) && ((const exchange_args *)args)->form != EXCHANGE_ROWS;
+}
+
+/* Takes the rows of all ranks. */
+static bool exchanges_rows(const plan_op *op, const void *args, size_t field) {
+  return op->kernel == OP_exchange && field != FIELD(exchange, ranks) && ((const exchange_args *)args)->form == EXCHANGE_ROWS;
 }
 
 /* A product by heads multiplies each head's own columns, any other all columns of a row. */
@@ -50,9 +56,17 @@ static bool sums_over(const plan_header *h, const plan_op *op, const void *args,
   return op->kernel == OP_gemm && ((const gemm_args *)args)->batches != heads && field == FIELD(gemm, x);
 }
 
+enum rows_state { /* of a buffer: its rows are */
+  ROWS_ALL,       /* of all tokens, on all ranks                               */
+  ROWS_COMPACT,   /* those that the rank owns, one after the other             */
+  ROWS_IN_PLACE   /* of all tokens; only those that the rank owns are computed */
+};
+
 typedef struct walk {
   const ranks_plan *p;
+  uint32_t tokens;     /* rows of a step; 0: of any */
   uint64_t *own_bytes; /* [buffers] leading bytes of each row that only this rank has */
+  uint8_t *rows;       /* [buffers] enum rows_state */
 } walk;
 
 static const char *name_of(const walk *w, const plan_op *op) {
@@ -87,6 +101,24 @@ static bool is_own(const walk *w, const plan_fixup *f) {
   return f->region == REGION_WORK && base_of(w, f) < w->own_bytes[w->p->homes[f - w->p->fixups]];
 }
 
+/* An op over the rows that a rank owns finds these one after the other, or in their places; any other needs all rows. */
+static status check_rows_read(const walk *w, const plan_op *op, const void *args, const plan_fixup *f) {
+  const uint32_t state = f->region == REGION_WORK ? w->rows[w->p->homes[f - w->p->fixups]] : ROWS_ALL;
+  const bool is_owned = op->rows_kind == ROWS_OWN;
+  if (f->region != REGION_WORK) return OK;
+  if (exchanges_rows(op, args, f->args_offset)) {
+    if (state == (f->rank_step ? ROWS_IN_PLACE : ROWS_COMPACT)) return OK;
+    return FAIL(ERR_FORMAT, "check: op %s exchanges rows that all ranks have, or takes them from the wrong places", name_of(w, op));
+  }
+  if (!is_owned && state != ROWS_ALL)
+    return FAIL(ERR_FORMAT, "check: op %s reads rows that only their owners have, at argument byte %u: expected an exchange before it",
+                name_of(w, op), f->args_offset);
+  if (is_owned && (f->rank_step == 0) != (state == ROWS_COMPACT))
+    return FAIL(ERR_FORMAT, "check: op %s reads other rows than those that the rank owns, at argument byte %u", name_of(w, op),
+                f->args_offset);
+  return OK;
+}
+
 static status check_reads(const walk *w, const plan_op *op, const void *args, const check_access *list, uint32_t count, bool *divides) {
   const char *name = name_of(w, op);
   *divides = false;
@@ -94,7 +126,8 @@ static status check_reads(const walk *w, const plan_op *op, const void *args, co
     const plan_fixup *f = list[i].is_write ? NULL : find_pointer(w, op, list[i].args_offset);
     if (!f) continue;
     const bool own = is_own(w, f), is_part = own && f->region == REGION_WORK;
-    if (exchanges(op->kernel, list[i].args_offset)) {
+    TRY(check_rows_read(w, op, args, f));
+    if (exchanges(op, args, list[i].args_offset)) {
       if (!is_part) return FAIL(ERR_FORMAT, "check: op %s exchanges rows that all ranks have", name);
       continue;
     }
@@ -105,15 +138,22 @@ static status check_reads(const walk *w, const plan_op *op, const void *args, co
                   name, list[i].args_offset);
     *divides |= own;
   }
+  if (*divides && op->rows_kind == ROWS_OWN) return FAIL(ERR_FORMAT, "check: op %s divides both rows and columns among ranks", name);
   if (*divides == (op->rank_columns != 0)) return OK;
   return FAIL(ERR_FORMAT, "check: op %s: rank_columns is %u, and its columns are %s among ranks", name, op->rank_columns,
               *divides ? "divided" : "not divided");
 }
 
-static void note_writes(walk *w, const plan_op *op, const check_access *list, uint32_t count) {
+static enum rows_state rows_after(const plan_op *op, const void *args, const plan_fixup *f) {
+  if (op->rows_kind == ROWS_OWN) return f->rank_step ? ROWS_IN_PLACE : ROWS_COMPACT;
+  return op->kernel == OP_exchange && ((const exchange_args *)args)->form == EXCHANGE_OWNERS ? ROWS_IN_PLACE : ROWS_ALL;
+}
+
+static void note_writes(walk *w, const plan_op *op, const void *args, const check_access *list, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
     const plan_fixup *f = list[i].is_write ? find_pointer(w, op, list[i].args_offset) : NULL;
     if (!f || f->region != REGION_WORK) continue;
+    w->rows[w->p->homes[f - w->p->fixups]] = (uint8_t)rows_after(op, args, f);
     uint64_t *own = &w->own_bytes[w->p->homes[f - w->p->fixups]], base = base_of(w, f);
     if (op->rank_columns) *own = plus(base, times(op->rank_columns, size_of(list[i].type)));
     else if (base == 0) *own = 0;
@@ -128,11 +168,12 @@ static status check_op(walk *w, const plan_op *op) {
   memcpy(args, w->p->args + op->args_offset, op->args_bytes);
   for (uint32_t i = 0; i < op->fixup_count; i++) args[w->p->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not NULL */
   const check_rows rows = {.tokens = min_u32(op->rows_max, l->max_batch_tokens), .logits = min_u32(op->rows_max, l->max_logit_rows),
-                           .blocks = 1, .is_prompt = op->rows_kind == ROWS_PROMPT, .of_drafts = op->rows_kind == ROWS_DRAFTS};
+                           .blocks = 1, .is_prompt = op->rows_kind == ROWS_PROMPT, .of_drafts = op->rows_kind == ROWS_DRAFTS,
+                           .own = op->rows_max};
   const uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, l, &rows, list);
   bool divides;
   TRY(check_reads(w, op, args, list, count, &divides));
-  note_writes(w, op, list, count);
+  note_writes(w, op, args, list, count);
   return OK;
 }
 
@@ -150,12 +191,46 @@ static status check_tensor(const ranks_plan *p, uint32_t index) {
               (unsigned long long)own, t->rows, t->rank_step);
 }
 
+/* Whether the op runs in a step of so many token rows. */
+static bool runs(const walk *w, const plan_op *op) {
+  const plan_limits *l = &w->p->header->limits;
+  const bool is_of_tokens = op->rows_kind == ROWS_TOKENS || op->rows_kind == ROWS_OWN;
+  return w->tokens == 0 || !is_of_tokens || (check_tokens_from(l, op) <= w->tokens && w->tokens <= check_tokens_to(l, op));
+}
+
+static status check_ops(walk *w, uint32_t tokens) {
+  const uint32_t buffers = w->p->header->buffers.count;
+  memset(w->own_bytes, 0, buffers * sizeof *w->own_bytes);
+  memset(w->rows, ROWS_ALL, buffers);
+  w->tokens = tokens;
+  for (uint32_t i = 0; i < w->p->header->ops.count; i++)
+    if (runs(w, &w->p->ops[i])) TRY(check_op(w, &w->p->ops[i]));
+  return OK;
+}
+
+/* Where the rows of some ops are divided: the steps of fewest rows that some op over rows of tokens is for. */
+static status check_all_rows(walk *w) {
+  const plan_header *h = w->p->header;
+  bool has_owned = false;
+  for (uint32_t i = 0; i < h->ops.count; i++) has_owned |= w->p->ops[i].rows_kind == ROWS_OWN;
+  if (!has_owned) return check_ops(w, 0);
+  for (uint32_t i = 0; i < h->ops.count; i++) {
+    const uint32_t tokens = check_tokens_from(&h->limits, &w->p->ops[i]);
+    bool is_new = w->p->ops[i].rows_kind == ROWS_TOKENS || w->p->ops[i].rows_kind == ROWS_OWN;
+    for (uint32_t j = 0; j < i && is_new; j++) is_new = check_tokens_from(&h->limits, &w->p->ops[j]) != tokens;
+    if (is_new) TRY(check_ops(w, tokens));
+  }
+  return OK;
+}
+
 status check_ranks(const ranks_plan *p) {
-  walk w = {p, calloc((size_t)p->header->buffers.count + 1, sizeof *w.own_bytes)};
-  ASSERT(w.own_bytes != NULL);
+  const size_t buffers = (size_t)p->header->buffers.count + 1;
+  walk w = {.p = p, .own_bytes = calloc(buffers, sizeof *w.own_bytes), .rows = calloc(buffers, 1)};
+  ASSERT(w.own_bytes && w.rows);
   status result = OK;
   for (uint32_t i = 0; i < p->header->tensors.count && result == OK; i++) result = check_tensor(p, i);
-  for (uint32_t i = 0; i < p->header->ops.count && result == OK; i++) result = check_op(&w, &p->ops[i]);
+  if (result == OK) result = check_all_rows(&w);
   free(w.own_bytes);
+  free(w.rows);
   return result;
 }

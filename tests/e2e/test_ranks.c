@@ -31,43 +31,51 @@ typedef struct structure {
   const char *config, *changes; /* changes: JSON, of the config or of its text_config */
   const char *deploy;           /* added to the limits */
   uint32_t chunk_tokens, batch_tokens;
-  uint32_t ranks[6];            /* ends with 0 */
+  uint32_t ranks[9];            /* ends with 0; D(n): n ranks that divide rows */
 } structure;
+
+/* In steps of more than a few rows; the others of the same requests have all rows on all ranks. */
+#define D(n) ((n) | 32u)
+#define DIVIDED "divide-rows-from: 7\n"
 
 #define HEADS(n) "\"num_attention_heads\": " #n ", \"num_key_value_heads\": " #n
 static const structure V3 = {"small-v3.json",
-  "{" HEADS(48) ", \"hidden_size\": 384, \"intermediate_size\": 768, \"moe_intermediate_size\": 192}", G, 64, 48, {3, 8, 16, 0}};
-static const structure V3_TRACED = {"small-v3.json", "{" HEADS(6) ", \"hidden_size\": 192}", G, 64, 48, {2, 3, 6, 0}};
+  "{" HEADS(48) ", \"hidden_size\": 384, \"intermediate_size\": 768, \"moe_intermediate_size\": 192}", G, 64, 48,
+  {3, 8, 16, D(2), D(4), D(16), 0}};
+static const structure V3_TRACED = {"small-v3.json", "{" HEADS(6) ", \"hidden_size\": 192}", G, 64, 48, {2, D(3), D(6), 0}};
 static const structure V3_MANY = {"small-v3.json", "{" HEADS(6) ", \"hidden_size\": 192}", G, 64, 160, {2, 3, 0}};
 static const structure DENSE_MANY = {"small-youtu.json", "{" HEADS(4) "}", G, 64, 160, {4, 0}};
-static const structure V2LITE = {"small-v2lite.json", "{" HEADS(12) ", \"hidden_size\": 192}", G, 64, 48, {2, 3, 4, 12, 0}};
-static const structure FAST = {"small-v2lite.json", "{" HEADS(12) "}", G "parity: fast-prefill\nexpand-tokens: 64\n", 64, 48, {2, 3, 4, 0}};
-static const structure DENSE = {"small-youtu.json", "{" HEADS(4) "}", G, 64, 48, {2, 4, 0}};
+static const structure V2LITE = {"small-v2lite.json", "{" HEADS(12) ", \"hidden_size\": 192}", G, 64, 48, {2, D(3), D(4), 12, 0}};
+static const structure FAST = {"small-v2lite.json", "{" HEADS(12) "}", G "parity: fast-prefill\nexpand-tokens: 64\n", 64, 48,
+                               {2, 3, D(4), 0}};
+static const structure DENSE = {"small-youtu.json", "{" HEADS(4) "}", G, 64, 48, {2, D(4), 0}};
 static const structure TIED = {"small-minicpm3.json", "{" HEADS(4) ", \"tie_word_embeddings\": true}", G, 64, 48, {2, 4, 0}};
-static const structure GLM = {"small-glm4-moe-lite.json", "{}", G, 64, 48, {2, 0}};
+static const structure GLM = {"small-glm4-moe-lite.json", "{}", G, 64, 48, {D(2), 0}};
 static const structure MISTRAL = {"small-mistral4.json", "{}", G, 64, 48, {2, 0}};
-static const structure LISTS = {"small-v32.json", "{}", G, 64, 48, {2, 4, 0}};
-static const structure LISTS_FP8 = {"small-v32-fp8.json", "{\"hidden_size\": 512, \"moe_intermediate_size\": 512}", G, 64, 48, {2, 4, 0}};
-static const structure ONE_CHUNK = {"small-v32-heads-fp8.json", "{}", G, 128, 48, {3, 8, 0}};
-static const structure SHARED_LISTS = {"small-glm52-fp8.json", "{\"moe_intermediate_size\": 512}", G, 64, 48, {2, 0}};
+static const structure LISTS = {"small-v32.json", "{}", G, 64, 48, {2, D(4), 0}};
+static const structure LISTS_FP8 = {"small-v32-fp8.json", "{\"hidden_size\": 512, \"moe_intermediate_size\": 512}", G, 64, 48,
+                                    {2, D(4), 0}};
+static const structure ONE_CHUNK = {"small-v32-heads-fp8.json", "{}", G, 128, 48, {2, D(3), 8, 0}};
+static const structure SHARED_LISTS = {"small-glm52-fp8.json", "{\"moe_intermediate_size\": 512}", G, 64, 48, {2, D(2), 0}};
 static const structure FP8 = {"small-v3-fp8.json",
-  "{" HEADS(4) ", \"hidden_size\": 512, \"intermediate_size\": 1024, \"moe_intermediate_size\": 512}", G, 64, 48, {2, 4, 0}};
-static const structure FP8_CACHE = {"small-v3-fp8.json", "{}", G "kv-cache-dtype: fp8_ds_mla\nexpand-tokens: 192\n", 64, 48, {2, 0}};
+  "{" HEADS(4) ", \"hidden_size\": 512, \"intermediate_size\": 1024, \"moe_intermediate_size\": 512}", G, 64, 48, {2, D(2), D(4), 0}};
+static const structure FP8_CACHE = {"small-v3-fp8.json", "{}", G "kv-cache-dtype: fp8_ds_mla\nexpand-tokens: 192\n", 64, 48,
+                                    {2, D(2), 0}};
 
 /* Grouped-query attention. Heads that cannot be divided all ranks compute. */
 #define GROUPED(heads, kv_heads) "\"num_attention_heads\": " #heads ", \"num_key_value_heads\": " #kv_heads ", \"hidden_size\": 384"
 static const structure LLAMA = {"small-llama-bias.json", "{" GROUPED(12, 6) ", \"intermediate_size\": 768}", "", 64, 48,
-                                {2, 3, 4, 6, 8, 0}};
+                                {2, 3, 4, D(6), 8, 0}};
 static const structure LLAMA_MANY = {"small-llama.json", "{" GROUPED(8, 4) "}", "", 64, 160, {2, 4, 0}};
 static const structure QWEN2 = {"small-qwen2.json", "{" GROUPED(6, 2) "}", "", 64, 48, {2, 3, 0}};
-static const structure QWEN3_MOE = {"small-qwen3-moe.json", "{" GROUPED(8, 4) "}", "", 64, 48, {2, 4, 16, 0}};
-static const structure QWEN2_MOE = {"small-qwen2-moe.json", "{" GROUPED(6, 6) "}", "", 64, 48, {2, 3, 0}};
-static const structure GLM4 = {"small-glm4.json", "{" GROUPED(8, 2) "}", "", 64, 48, {2, 3, 0}};
+static const structure QWEN3_MOE = {"small-qwen3-moe.json", "{" GROUPED(8, 4) "}", "", 64, 48, {2, D(4), 16, 0}};
+static const structure QWEN2_MOE = {"small-qwen2-moe.json", "{" GROUPED(6, 6) "}", "", 64, 48, {2, D(3), 0}};
+static const structure GLM4 = {"small-glm4.json", "{" GROUPED(8, 2) "}", "", 64, 48, {2, D(2), 0}};
 static const structure GLM4_MOE = {"small-glm4-moe.json", "{" GROUPED(10, 2) "}", "", 64, 48, {2, 0}};
-static const structure OLMO2 = {"small-olmo2.json", "{" GROUPED(6, 6) "}", "", 64, 48, {2, 3, 0}};
+static const structure OLMO2 = {"small-olmo2.json", "{" GROUPED(6, 6) "}", "", 64, 48, {2, D(3), 0}};
 static const structure PHI3 = {"small-phi3.json", "{\"hidden_size\": 384, \"num_attention_heads\": 4, \"num_key_value_heads\": 2}", "", 64,
                                48, {2, 0}};
-static const structure QWEN3_FP8 = {"small-qwen3-fp8.json", "{}", "", 64, 48, {2, 3, 0}};
+static const structure QWEN3_FP8 = {"small-qwen3-fp8.json", "{}", "", 64, 48, {2, D(3), 0}};
 static const structure SMOLLM3 = {"small-smollm3.json", "{" GROUPED(6, 3) "}", "", 64, 48, {3, 0}};
 
 static e2e_requests requests;
@@ -139,11 +147,13 @@ static void check(const structure *s, bool traces) {
   const outcome one = run(&model, model.plan_path, traces);
   assert_true(!traces || one.trace != 0);
   for (uint32_t i = 0; s->ranks[i]; i++) {
-    plan_for(s, &model, s->ranks[i], path);
+    const uint32_t ranks = s->ranks[i] & 31;
+    const bool is_divided = ranks != s->ranks[i];
+    plan_with(s, &model, ranks, is_divided ? DIVIDED : "", path);
     const outcome several = run(&model, path, traces);
     const bool is_same = memcmp(several.receipt.bytes, one.receipt.bytes, DIGEST_BYTES) == 0;
-    if (!is_same) fail_msg("%s: %u ranks give another receipt", s->config, s->ranks[i]);
-    if (several.trace != one.trace) fail_msg("%s: %u ranks give another trace", s->config, s->ranks[i]);
+    if (!is_same) fail_msg("%s: %u ranks%s give another receipt", s->config, ranks, is_divided ? " that divide rows" : "");
+    if (several.trace != one.trace) fail_msg("%s: %u ranks%s give another trace", s->config, ranks, is_divided ? " that divide rows" : "");
   }
   e2e_remove(&model);
 }
@@ -221,6 +231,15 @@ static void break_row(uint8_t *row, uint32_t bytes) {
   }
 }
 
+static uint32_t faulty_form; /* of an exchange whose link is to fail */
+
+/* Whether the exchange, the first of which is wrong, is the first of the form since then. */
+static bool is_first_of_form(const exchange_args *args) {
+  static uint32_t found;
+  if (seen == faulty + 1) found = 0;
+  return args->form == faulty_form && args->step->token_count > 1 && found++ == 0;
+}
+
 void __real_cpu_exchange(const exchange_args *args, cpu_pool *pool);
 void __wrap_cpu_exchange(const exchange_args *args, cpu_pool *pool);
 void __wrap_cpu_exchange(const exchange_args *args, cpu_pool *pool) {
@@ -228,7 +247,8 @@ void __wrap_cpu_exchange(const exchange_args *args, cpu_pool *pool) {
   if (args->ranks->record) /* not of the self-check */
     ASSERT(args->ranks->sample_bits == (checks_exchanges ? 0 : EXCHANGE_SAMPLE_BITS));
   uint8_t *sent = (uint8_t *)(uintptr_t)((uint64_t)(uintptr_t)args->x[0] + args->ranks->peer[0]); /* by rank 0 */
-  if (is_wrong && fault == FAULT_LINK && seen == faulty + 1) { /* once, on the way from rank 0 to rank 1 */
+  if (args->form == EXCHANGE_OWNERS) sent += args->part_bytes[0]; /* in a row of rank 1 */
+  if (is_wrong && fault == FAULT_LINK && is_first_of_form(args)) { /* once, on the way from rank 0 to rank 1 */
     *sent ^= 1;
     __real_cpu_exchange(args, pool);
     *sent ^= 1;
@@ -290,6 +310,13 @@ static void a_wrong_exchange_is_found_at_the_start(void **state) {
     if (code != 100 - ERR_MISMATCH || !strstr(text, "exchange: rank 1 received from rank"))
       fail_msg("fault %d: code %d, \"%s\"", (int)fault, code, text);
   }
+  plan_with(&DENSE, &model, 2, DIVIDED, path);
+  fault = FAULT_MISSING;
+  for (faulty = 0; faulty < 3; faulty++) { /* words; to owners, and from them */
+    const int code = run_faulty(&model, path, text, sizeof text);
+    if (code != 100 - ERR_MISMATCH || !strstr(text, "exchange: rank 1 received from rank"))
+      fail_msg("kind %u: code %d, \"%s\"", faulty, code, text);
+  }
   fault = FAULT_NONE;
   e2e_remove(&model);
 }
@@ -336,6 +363,12 @@ static void one_bit_of_a_link_is_found(void **state) {
     if (code != 7 || !strstr(text, "ranks differ in step 0: the digest of")) fail_msg("exchange %u: code %d, \"%s\"", first, code, text);
   }
   checks_exchanges = false;
+  plan_with(&DENSE, &model, 2, DIVIDED, path);
+  faulty_form = EXCHANGE_OWNERS; /* on the way to the owner of a row, of which no other rank has a copy */
+  faulty = 4; /* a start has three */
+  const int code = run_faulty(&model, path, text, sizeof text);
+  if (code != 7 || !strstr(text, "the owners of rows have received other bytes")) fail_msg("to owners: code %d, \"%s\"", code, text);
+  faulty_form = EXCHANGE_COLUMNS;
   fault = FAULT_NONE;
   e2e_remove(&model);
 }

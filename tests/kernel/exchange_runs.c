@@ -10,9 +10,35 @@ static u64 word_of(const exchange_run *run, u32 step, u32 rank, u32 table, u32 i
   return high << 32 | cases_bits(&c);
 }
 
-static u32 words_of(const run_step *s, u32 table) {
-  const u32 rows = s->args.rows_kind == ROWS_LOGITS ? s->args.step->logit_count : s->args.step->token_count;
-  return rows * s->args.rows_mul[table] * (s->args.part_bytes[table] / 8);
+static u32 rows_of(const run_step *s) {
+  return s->args.rows_kind == ROWS_LOGITS ? s->args.step->logit_count : s->args.step->token_count;
+}
+
+static u32 words_of(const run_step *s, u32 table) { return rows_of(s) * s->args.rows_mul[table] * (s->args.part_bytes[table] / 8); }
+
+/* Of a rank's x and of its y, in tables at random places. */
+typedef struct table_bytes {
+  size_t x, y;
+} table_bytes;
+
+static table_bytes draw_table(const exchange_run *run, const run_limits *limits, run_step *s, u32 t, cases *c) {
+  exchange_args *a = &s->args;
+  const u32 part = 8 * (1 + cases_below(c, limits->part_units)), rows = rows_of(s);
+  a->part_bytes[t] = part;
+  a->rows_mul[t] = 1 + cases_below(c, 3);
+  const u64 bytes = (u64)rows * a->rows_mul[t] * part;
+  if (a->form != EXCHANGE_ROWS) return (table_bytes){(size_t)align_up(bytes, 16), (size_t)align_up(bytes * run->ranks, 16)};
+  a->rows_mul[t] = 1;
+  s->in_place[t] = cases_below(c, 2);
+  a->y_stride[t] = (u32)align_up(part, 16) + 16 * cases_below(c, 2);
+  a->x_stride[t] = s->in_place[t] ? run->ranks * a->y_stride[t] : part + 8 * cases_below(c, 3);
+  const size_t own = s->in_place[t] ? 0 : (size_t)align_up((u64)STEP_OWN_ROWS(rows, 0u, run->ranks) * a->x_stride[t], 16);
+  return (table_bytes){own, (size_t)align_up((u64)rows * a->y_stride[t], 16)};
+}
+
+/* By which x of a rank lies behind that of rank 0 in its area. */
+static size_t x_step(const run_step *s, u32 table, u32 rank) {
+  return s->in_place[table] ? (size_t)rank * s->args.y_stride[table] : 0;
 }
 
 /* Random sizes whose x and y fit into the zone, at random places in it: x and y of all tables in a random order of the two. */
@@ -20,30 +46,32 @@ static void draw_step(exchange_run *run, const run_limits *limits, u32 number, u
   run_step *s = &run->steps[number];
   exchange_args *a = &s->args;
   step_in *in = (step_in *)(run->base + number * sizeof *in);
-  u32 tables = 1 + cases_below(c, EXCHANGE_TABLES), rows;
+  const u32 tables = 1 + cases_below(c, EXCHANGE_TABLES);
   size_t used = 0;
   *in = (step_in){.token_count = cases_below(c, limits->rows + 1), .logit_count = cases_below(c, limits->rows + 1)};
   *a = (exchange_args){.step = in, .rows_kind = cases_below(c, 2), .nth = number, .count = run->ranks};
-  rows = a->rows_kind == ROWS_LOGITS ? in->logit_count : in->token_count;
+  const bool wants_tags = form == 2 ? cases_below(c, 2) : form != 0;
+  if (!wants_tags && a->rows_kind == ROWS_TOKENS) a->form = cases_below(c, 3);
   u8 *at = run->base + run->zone_at;
   for (u32 t = 0; t < tables; t++) {
-    const u32 mul = 1 + cases_below(c, 3), part = 8 * (1 + cases_below(c, limits->part_units)), gap = 16 * cases_below(c, 4);
-    const u64 bytes = (u64)rows * mul * part;
-    const size_t x_bytes = (size_t)align_up(bytes, 16), y_bytes = (size_t)align_up(bytes * run->ranks, 16);
-    if (used + gap + x_bytes + y_bytes + 16 > limits->zone_bytes || (x_bytes + y_bytes == 0 && t > 0)) break;
+    const u32 gap = 16 * cases_below(c, 4);
+    const table_bytes bytes = draw_table(run, limits, s, t, c);
+    if (used + gap + bytes.x + bytes.y + 16 > limits->zone_bytes || (bytes.x + bytes.y == 0 && t > 0)) {
+      a->part_bytes[t] = a->rows_mul[t] = a->x_stride[t] = a->y_stride[t] = 0;
+      s->in_place[t] = false;
+      break;
+    }
     const bool y_first = cases_below(c, 2);
-    a->x[t] = at + used + gap + (y_first ? y_bytes : 0);
-    a->y[t] = at + used + gap + (y_first ? 0 : x_bytes);
-    a->rows_mul[t] = mul;
-    a->part_bytes[t] = part;
-    used += gap + x_bytes + y_bytes;
+    a->x[t] = at + used + gap + (y_first && !s->in_place[t] ? bytes.y : 0);
+    a->y[t] = at + used + gap + (y_first ? 0 : bytes.x);
+    used += gap + bytes.x + bytes.y;
   }
   a->ranks = (const exchange_ranks *)(run->base + RUN_STEPS_MAX * sizeof *in);
   a->state = (u32 *)(run->base + 4096 - 64);
   a->inbox = run->base + 4096;
   size_t words = 0;
   for (u32 t = 0; t < EXCHANGE_TABLES; t++) words += words_of(s, t);
-  s->has_tags = (form == 2 ? cases_below(c, 2) : form) && words * 8 <= EXCHANGE_TAGGED_BYTES;
+  s->has_tags = wants_tags && words * 8 <= EXCHANGE_TAGGED_BYTES;
   s->grid = 1 + cases_below(c, limits->grid);
 }
 
@@ -81,6 +109,7 @@ exchange_args exchange_runs_args(const exchange_run *run, u32 step, u32 rank, u6
   for (u32 i = 0; i < offsetof(exchange_args, part_bytes) / 8; i++)
     if (words[i]) words[i] += base + rank * run->area_bytes - (u64)(uintptr_t)run->base;
   memcpy(&a, words, sizeof a);
+  for (u32 t = 0; t < EXCHANGE_TABLES; t++) a.x[t] = (const u8 *)a.x[t] + x_step(&run->steps[step], t, rank);
   return a;
 }
 
@@ -88,10 +117,12 @@ void exchange_runs_fill(const exchange_run *run, u32 step, u32 rank, u8 *zone) {
   const run_step *s = &run->steps[step];
   memset(zone, 0xc0 | (int)(step % 4 << 4 | rank), run->zone_bytes);
   for (u32 t = 0; t < EXCHANGE_TABLES && s->args.x[t]; t++) {
-    u8 *x = zone + ((const u8 *)s->args.x[t] - (run->base + run->zone_at));
-    for (u32 i = 0; i < words_of(s, t); i++) {
+    u8 *x = zone + ((const u8 *)s->args.x[t] - (run->base + run->zone_at)) + x_step(s, t, rank);
+    const bool are_rows = s->args.form == EXCHANGE_ROWS;
+    const u32 of_row = s->args.part_bytes[t] / 8, rows = are_rows ? STEP_OWN_ROWS(rows_of(s), rank, run->ranks) : 0;
+    for (u32 i = 0; i < (are_rows ? rows * of_row : words_of(s, t)); i++) {
       const u64 word = word_of(run, step, rank, t, i);
-      memcpy(x + i * 8, &word, 8);
+      memcpy(are_rows ? x + (size_t)(i / of_row) * s->args.x_stride[t] + i % of_row * 8 : x + i * 8, &word, 8);
     }
   }
 }
@@ -105,15 +136,16 @@ static void expect(exchange_run *run, u32 step) {
   for (u32 r = 0; r < run->ranks; r++) {
     exchange_args a = run->steps[step].args;
     exchange_ranks ranks = {.rank = r, .count = run->ranks};
-    u32 state_words[EXCHANGE_STATE_WORDS] = {0}; /* not that of a rank under test */
+    _Alignas(8) u32 state_words[EXCHANGE_STATE_WORDS] = {0}; /* not that of a rank under test */
     for (u32 p = 0; p < run->ranks; p++) ranks.peer[p] = ((u64)p - r) * bytes;
     a.ranks = &ranks;
     a.state = state_words;
     for (u32 t = 0; t < EXCHANGE_TABLES && a.x[t]; t++) {
-      a.x[t] = areas + r * bytes + head + ((const u8 *)a.x[t] - (run->base + run->zone_at));
+      a.x[t] = areas + r * bytes + head + ((const u8 *)a.x[t] - (run->base + run->zone_at)) + x_step(&run->steps[step], t, r);
       a.y[t] = areas + r * bytes + head + ((const u8 *)a.y[t] - (run->base + run->zone_at));
     }
     cpu_exchange(&a, run->pool);
+    memcpy(&run->balance[r], state_words + EXCHANGE_BALANCE, sizeof run->balance[r]);
   }
   for (u32 r = 0; r < run->ranks; r++) memcpy(run->expected + r * run->zone_bytes, areas + r * bytes + head, run->zone_bytes);
   run->expected_step = step;
@@ -124,16 +156,22 @@ u64 exchange_runs_digest(exchange_run *run, u32 step) {
   const exchange_args *a = &run->steps[step].args;
   u64 sum = 0;
   if (run->expected_step != step) expect(run, step);
-  for (u32 t = 0; t < EXCHANGE_TABLES && a->x[t]; t++) {
+  for (u32 t = 0; t < EXCHANGE_TABLES && a->x[t] && a->form != EXCHANGE_OWNERS; t++) { /* those leave other rows on every rank */
     const u8 *y = run->expected + ((const u8 *)a->y[t] - (run->base + run->zone_at));
-    const u32 words = words_of(&run->steps[step], t) * 2 * run->ranks;
+    const bool are_rows = a->form == EXCHANGE_ROWS;
+    const u32 of_row = a->part_bytes[t] / 4, words = words_of(&run->steps[step], t) * 2 * (are_rows ? 1 : run->ranks);
     for (u32 i = 0; i < words; i++) {
       u32 word;
-      memcpy(&word, y + 4 * (size_t)i, 4);
+      memcpy(&word, are_rows ? y + (size_t)(i / of_row) * a->y_stride[t] + i % of_row * 4 : y + 4 * (size_t)i, 4);
       sum += num_digest_word(i + (t << 29), word);
     }
   }
   return sum;
+}
+
+u64 exchange_runs_balance(exchange_run *run, u32 step, u32 rank) {
+  if (run->expected_step != step) expect(run, step);
+  return run->balance[rank];
 }
 
 size_t exchange_runs_wrong(exchange_run *run, u32 step, u32 rank, const u8 *zone) {

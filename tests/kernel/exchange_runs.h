@@ -14,6 +14,7 @@
 typedef struct run_step {
   exchange_args args; /* of rank 0 in memory at `base` */
   bool has_tags;
+  bool in_place[EXCHANGE_TABLES]; /* the rows that a rank owns are among those of y */
   u32 grid;
 } run_step;
 
@@ -24,6 +25,7 @@ typedef struct exchange_run {
   run_step steps[RUN_STEPS_MAX];
   u8 *expected;                           /* zones of all ranks after `expected_step` */
   u32 expected_step;
+  u64 balance[RUN_RANKS_MAX];             /* that the reference has then added to EXCHANGE_BALANCE */
   cpu_pool *pool;
 } exchange_run;
 
@@ -43,8 +45,9 @@ exchange_args exchange_runs_args(const exchange_run *run, u32 step, u32 rank, u6
 /* What the rank has in its zone before the step. */
 void exchange_runs_fill(const exchange_run *run, u32 step, u32 rank, u8 *zone);
 
-/* What the exchange of the step adds to EXCHANGE_DIGEST of every rank, if it is sampled. */
+/* What the exchange of the step adds to EXCHANGE_DIGEST of every rank, and to EXCHANGE_BALANCE of one, if it is sampled. */
 u64 exchange_runs_digest(exchange_run *run, u32 step);
+u64 exchange_runs_balance(exchange_run *run, u32 step, u32 rank);
 
 /* The first byte of the rank's zone that is not as it must be after the step, or zone_bytes. */
 size_t exchange_runs_wrong(exchange_run *run, u32 step, u32 rank, const u8 *zone);

@@ -32,9 +32,14 @@ static void the_reference_gathers(void **state) {
         memcpy(after, zones + r * run.zone_bytes, run.zone_bytes);
         for (u32 t = 0; t < EXCHANGE_TABLES && a->x[t]; t++)
           for (u32 i = 0; i < rows * a->rows_mul[t] * ranks * a->part_bytes[t]; i++) {
-            const u32 from = i / a->part_bytes[t] % ranks, row = i / (a->part_bytes[t] * ranks);
+            const u32 part = a->part_bytes[t], from = i / part % ranks, row = i / (part * ranks);
             const size_t x = (size_t)((const u8 *)a->x[t] - run.base) - run.zone_at, y = (size_t)((u8 *)a->y[t] - run.base) - run.zone_at;
-            after[y + i] = zones[from * run.zone_bytes + x + row * a->part_bytes[t] + i % a->part_bytes[t]];
+            if (a->form == EXCHANGE_OWNERS && row / a->rows_mul[t] % ranks != r) continue;
+            if (a->form == EXCHANGE_ROWS && row % ranks != from) continue; /* the row of its owner */
+            if (a->form != EXCHANGE_ROWS) after[y + i] = zones[from * run.zone_bytes + x + row * part + i % part];
+            else after[y + row * a->y_stride[t] + i % part] =
+                     zones[from * run.zone_bytes + x + (run.steps[e].in_place[t] ? from * a->y_stride[t] : 0) +
+                           row / ranks * a->x_stride[t] + i % part];
             compared++;
           }
         assert_int_equal(exchange_runs_wrong(&run, e, r, after), run.zone_bytes);
@@ -89,21 +94,26 @@ static const emulator_kernel *kernel_of(const char *tags, const char *flaw) {
 
 /* Whether a rank has another digest than that of the exchanges that are sampled: every one, or one in 16. */
 static const char *other_digest(exchange_run *run) {
-  u64 sum = 0;
+  u64 sum = 0, balances[RUN_RANKS_MAX] = {0}, all = 0;
   u32 epoch = 0; /* without rows no rank exchanges */
   const u32 bits = ((const exchange_ranks *)(const void *)(run->base + RUN_STEPS_MAX * sizeof(step_in)))->sample_bits;
   for (u32 e = 0; e < run->count; e++) {
     const exchange_args *a = &run->steps[e].args;
     if ((a->rows_kind == ROWS_LOGITS ? a->step->logit_count : a->step->token_count) == 0) continue;
-    if (EXCHANGE_IS_CHECKED(++epoch, bits)) sum += exchange_runs_digest(run, e);
+    if (!EXCHANGE_IS_CHECKED(++epoch, bits)) continue;
+    sum += exchange_runs_digest(run, e);
+    for (u32 r = 0; r < run->ranks; r++) balances[r] += exchange_runs_balance(run, e, r);
   }
   for (u32 r = 0; r < run->ranks; r++) {
-    u64 digest;
+    u64 digest, balance;
     const exchange_args a = exchange_runs_args(run, 0, r, (u64)(uintptr_t)run->base);
     memcpy(&digest, a.state + EXCHANGE_DIGEST, sizeof digest);
     if (digest != sum) return "a rank has another digest of what was exchanged";
+    memcpy(&balance, a.state + EXCHANGE_BALANCE, sizeof balance);
+    if (balance != balances[r]) return "a rank has another balance of what it sent to owners and has of them";
+    all += balance;
   }
-  return NULL;
+  return all ? "the balances of all ranks do not add up to 0" : NULL;
 }
 
 /* Small exchanges: many orders; there is at least one block, and at most 32 blocks of all ranks. */

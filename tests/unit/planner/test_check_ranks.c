@@ -202,6 +202,81 @@ static const plan_fault FAULTS[] = {
     FAULT(a_norm_exchanges_through_nccl, NULL),
 };
 
+/* Of a plan in which steps of more than 256 rows divide them. */
+#define DIVIDED "2\ndivide-rows-from: 257"
+
+static plan_op *own_op(editable *e, const char *name) {
+  plan_op *op = find_op(e, name);
+  while (op->rows_kind != ROWS_OWN) op++;
+  assert_string_equal(text(e, op->name), name);
+  return op;
+}
+static void the_stream_stays_with_its_owners(editable *e) { find_op(e, "x exchange")->rows_min = 512; }
+static void all_norms_take_what_owners_have(editable *e) {
+  plan_op *op = find_op(e, "layer 0 attn_delta exchange");
+  op->variant = find_op(e, "x exchange")->variant; /* with flags */
+  ((exchange_args *)args_of(e, op))->form = EXCHANGE_OWNERS;
+}
+static void no_rank_gets_the_others_rows(editable *e) { find_op(e, "layer 0 post_norm exchange")->rows_min = 512; }
+static void rows_are_exchanged_that_all_have(editable *e) {
+  plan_op *op = find_op(e, "layer 1 router exchange");
+  find_fixup(e, op, offsetof(exchange_args, x))->offset = find_fixup(e, op, offsetof(exchange_args, y) + 8)->offset;
+}
+static void owned_rows_are_taken_in_place(editable *e) {
+  plan_fixup *x = find_fixup(e, find_op(e, "layer 0 post_norm exchange"), offsetof(exchange_args, x));
+  x->rank_step = 1;
+}
+static void a_rank_takes_the_rows_of_others(editable *e) {
+  find_fixup(e, own_op(e, "layer 0 post_norm"), offsetof(rmsnorm_args, x))->rank_step += 1;
+}
+static void a_rank_takes_the_first_rows(editable *e) {
+  find_fixup(e, own_op(e, "layer 0 post_norm"), offsetof(rmsnorm_args, x))->rank_step = 0;
+}
+static void a_rank_takes_the_counts_of_another(editable *e) { find_fixup(e, own_op(e, "layer 0 post_norm"), 0)->rank_step = 0; }
+static void an_op_of_all_rows_has_places_by_rank(editable *e) {
+  find_fixup(e, find_op(e, "layer 0 o_proj"), offsetof(gemm_args, x))->rank_step = 1;
+}
+static void rows_are_sent_as_words(editable *e) {
+  find_op(e, "layer 0 post_norm exchange")->variant = find_op(e, "layer 0 attn_value exchange")->variant;
+}
+static void a_form_of_exchange_does_not_exist(editable *e) { ((exchange_args *)args_of(e, find_op(e, "x exchange")))->form = 3; }
+static void own_rows_are_of_steps_that_have_others(editable *e) { own_op(e, "layer 0 post_norm")->rows_min -= 1; }
+
+static const plan_fault FAULTS_OF_DIVIDED[] = {
+    FAULT(the_stream_stays_with_its_owners, "op final_norm reads rows that only their owners have"),
+    FAULT(all_norms_take_what_owners_have, "op layer 0 post_norm reads rows that only their owners have"),
+    FAULT(no_rank_gets_the_others_rows, "before anything is written"),
+    FAULT(rows_are_exchanged_that_all_have, NULL),
+    FAULT(owned_rows_are_taken_in_place, "the rows of the ranks do not lie between each other"),
+    FAULT(a_rank_takes_the_rows_of_others, "the rows of the ranks do not lie between each other"),
+    FAULT(a_rank_takes_the_first_rows, NULL),
+    FAULT(a_rank_takes_the_counts_of_another, "does not read the step's counts"),
+    FAULT(an_op_of_all_rows_has_places_by_rank, "points elsewhere on other ranks"),
+    FAULT(rows_are_sent_as_words, "sends columns to all ranks"),
+    FAULT(a_form_of_exchange_does_not_exist, NULL),
+    FAULT(own_rows_are_of_steps_that_have_others, "the alternatives of op layer 0 post_norm overlap"),
+};
+
+static void every_fault_of_divided_rows_is_named(void **state) {
+  (void)state;
+  check_faults(open_ranks(DIVIDED), FAULTS_OF_DIVIDED, ARRAY_LEN(FAULTS_OF_DIVIDED));
+}
+
+/* With one rank the key means nothing, and a plan of more has the numerics id of one. */
+static void divided_rows_are_no_numerics(void **state) {
+  (void)state;
+  editable one = open_ranks("1"), keyed = open_ranks("1\ndivide-rows-from: 2"), two = open_ranks(DIVIDED),
+           never = open_ranks("2\ndivide-rows-from: 513");
+  assert_true(one.file.count == keyed.file.count && memcmp(one.file.bytes, keyed.file.bytes, one.file.count) == 0);
+  assert_memory_equal(one.h->numerics_id, two.h->numerics_id, sizeof one.h->numerics_id);
+  assert_non_null(own_op(&two, "layer 1 router"));
+  for (uint32_t i = 0; i < never.h->ops.count; i++) assert_int_not_equal(never.ops[i].rows_kind, ROWS_OWN);
+  free(one.file.bytes);
+  free(keyed.file.bytes);
+  free(two.file.bytes);
+  free(never.file.bytes);
+}
+
 /* Of a plan whose transport is NCCL. */
 static void an_inbox_is_too_small(editable *e) {
   plan_op *op = find_op(e, "layer 0 gate_up exchange");
@@ -262,6 +337,8 @@ int main(void) {
     cmocka_unit_test(with_nccl_no_norm_exchanges),
     cmocka_unit_test(what_cannot_be_divided_is_refused_by_name),
     cmocka_unit_test(every_fault_is_named),
+    cmocka_unit_test(every_fault_of_divided_rows_is_named),
+    cmocka_unit_test(divided_rows_are_no_numerics),
     cmocka_unit_test(every_fault_of_nccl_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,8 @@ static void every_key_is_read(void **state) {
   assert_int_equal(parse("# comment\nmax-num-seqs: 3\nmax-num-batched-tokens: 77\nmax-model-len: 1000\nmax_logit_rows: 9\nkv_pages: 40\n"
                          "device_memory_bytes: 140GiB\ngpu-memory-utilization: 0.85\nladder: [1, 2, 3]\n"
                          "parity: strict\nlatent_norm_eps: config\nchunk-tokens: 128\ngroup_chunks: 4\ntensor-parallel-size: 1\n"
-                         "exchange-transport: nccl\n", &c), OK);
+                         "exchange-transport: nccl\ndivide-rows-from: 99\n", &c), OK);
+  assert_int_equal(c.divided_rows, 99);
   assert_int_equal(c.max_seqs, 3);
   assert_int_equal(c.max_batch_tokens, 77);
   assert_int_equal(c.max_len, 1000);
@@ -96,6 +97,7 @@ static const struct {
     {"data_parallel_size: 4", "one server for each replica", ERR_UNSUPPORTED},
     {"enable-expert-parallel: true", "the columns of every expert", ERR_UNSUPPORTED},
     {"nnodes: 2", "in one machine", ERR_UNSUPPORTED},
+    {"divide-rows-from: 1", "divide-rows-from", ERR_FORMAT},
     {"exchange-transport: rdma", "expected one of: peer nccl; found \"rdma\"", ERR_FORMAT},
     {"exchange-transports: nccl", "\"exchange-transport\"", ERR_FORMAT},
     {"exchange-transport: [nccl]", "exchange-transport", ERR_FORMAT},

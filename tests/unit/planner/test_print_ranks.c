@@ -77,14 +77,15 @@ static void every_gpu_has_its_share_and_what_all_hold(void **state) {
 
 /* === Exchanges ========================================================================================================== */
 
-/* Bytes that an op sends to one other rank for a row; 0: it sends nothing. */
-static uint64_t part_bytes(const editable *e, const plan_op *op) {
+/* Bytes that an op sends to all other ranks for a row; 0: it sends nothing. */
+static uint64_t sent_bytes(const editable *e, const plan_op *op) {
   uint64_t sum = 0;
-  if (op->kernel == OP_rank_norm) return ((const rank_norm_args *)args_of(e, op))->part * UINT64_C(4);
+  if (op->kernel == OP_rank_norm) return ((const rank_norm_args *)args_of(e, op))->part * UINT64_C(4) * (e->h->limits.ranks - 1);
   if (op->kernel != OP_exchange) return 0;
   const exchange_args *a = args_of(e, op);
   for (uint32_t t = 0; t < EXCHANGE_TABLES; t++) sum += (uint64_t)a->part_bytes[t] * a->rows_mul[t];
-  return sum;
+  sum *= e->h->limits.ranks - 1;
+  return a->form == EXCHANGE_COLUMNS ? sum : sum / e->h->limits.ranks; /* each row goes to its owner alone, or comes from it */
 }
 
 /* Counted and summed op by op, for steps of few rows and of many. */
@@ -97,8 +98,8 @@ static void every_exchange_is_listed(void **state) {
       uint64_t exchanges = 0, bytes = 0, listed = 0, listed_bytes = 0;
       for (uint32_t i = 0; i < e.h->ops.count; i++) {
         const uint32_t most = e.ops[i].rows_kind == ROWS_LOGITS ? e.h->limits.max_logit_rows : 2048, here = rows < most ? rows : most;
-        if (!part_bytes(&e, &e.ops[i]) || here < e.ops[i].rows_min || here > e.ops[i].rows_max) continue;
-        bytes += part_bytes(&e, &e.ops[i]) * (ranks - 1);
+        if (!sent_bytes(&e, &e.ops[i]) || here < e.ops[i].rows_min || here > e.ops[i].rows_max) continue;
+        bytes += sent_bytes(&e, &e.ops[i]);
         exchanges++;
       }
       size_t i, k;
@@ -136,7 +137,9 @@ static void the_text_names_gpus_and_exchanges(void **state) {
                                       "one reservation on each GPU\n"};
   for (size_t i = 0; i < ARRAY_LEN(LINES); i++)
     if (!strstr(summary, LINES[i])) fail_msg("no \"%s\" in: %s", LINES[i], summary);
-  assert_non_null(strstr(table, "  attn_delta exchange           4  rows             384  words with tags 129..682, flags 683..2048\n"));
+  assert_non_null(strstr(table, "  attn_delta exchange           4  rows             384  words with tags 129..512\n"));
+  assert_non_null(strstr(table, "  attn_delta exchange           4  rows             192  to owners 513..2048\n"));
+  assert_non_null(strstr(table, "  x exchange                    1  rows             384  from owners 513..2048\n"));
   free(summary);
   free(table);
   summary = print(print_summary, &one); /* of one GPU: nothing of the kind */
