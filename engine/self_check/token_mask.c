@@ -5,7 +5,7 @@
 #define MASK_ROWS 3u
 
 static void build(self_check_image *image) {
-  enum { VOCAB = 1000, WORDS = 32 };
+  enum { VOCAB = 9000, WORDS = 284 }; /* more words than the threads of a block take in one round */
   token_mask_args a = {.step = take_step(image, 1, MASK_ROWS, 0), .vocab = VOCAB, .words = WORDS};
   sample_param *param = take(image, (MASK_ROWS + 1) * sizeof *param);
   u32 *masks = take(image, 2 * WORDS * 4);
@@ -24,7 +24,7 @@ static void build(self_check_image *image) {
 }
 
 static const self_check_probe probes[] = {
-    {29, 0, 0, 0, "two masks and a row without", "c2b5cc3b2607d64706bfc2b8e78ec568"},
+    {29, 0, 0, 0, "two masks and a row without", "683633b2f155eb51f0a3a28df879a93f"},
 };
 
 const self_check_op self_check_token_mask = {build, ARRAY_LEN(probes), probes};
