@@ -220,6 +220,7 @@ static void bits_do_not_depend_on_ranks(void **state) {
   char path[E2E_PATH_MAX];
   verbatim_counters counters;
   (void)state;
+  if (e2e_device() != VERBATIM_DEVICE_CPU) skip(); /* one GPU */
   e2e_make_plan(&model, "ranks", SIZES "kv_pages: 256\ntensor-parallel-size: 2\n" ON, path);
   const verbatim_config config = config_of(path);
   expect_same("two ranks", &config, &counters);

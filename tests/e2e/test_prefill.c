@@ -157,10 +157,11 @@ static void write_scales(void) {
   fclose(file);
 }
 
-/* Alone, against small pieces with drafts and preemptions, and larger ones on two ranks in direct launches; and a fault. */
+/* Alone, against small pieces with drafts and preemptions, and larger ones in direct launches, on the CPU on two ranks; and a fault. */
 static void check_coded(const char *cache) {
-  static const char *const MORE[] = {TIGHT "expand_tokens: 64\nspeculative-config: {method: ngram, num-speculative-tokens: 3}\n",
-                                     LIMITS "expand_tokens: 128\ntensor-parallel-size: 2\n"};
+  const char *const more[] = {TIGHT "expand_tokens: 64\nspeculative-config: {method: ngram, num-speculative-tokens: 3}\n",
+                              e2e_device() == VERBATIM_DEVICE_CPU ? LIMITS "expand_tokens: 128\ntensor-parallel-size: 2\n"
+                                                                  : LIMITS "expand_tokens: 128\n"};
   char plan[E2E_PATH_MAX], deploy[512];
   const bool is_coded = strcmp(cache, "bf16") != 0;
   e2e_requests few = requests;
@@ -173,11 +174,11 @@ static void check_coded(const char *cache) {
   digest alone = e2e_run(&c, &few, 0, few.count);
   c.max_active = 0, c.plan_path = plan, c.poison = true, c.shuffle_pages = 5;
   widened_most = 0;
-  for (size_t i = 0; i < ARRAY_LEN(MORE); i++) {
-    snprintf(deploy, sizeof deploy, FAST "kv-cache-dtype: %s\n%s", cache, MORE[i]);
+  for (size_t i = 0; i < ARRAY_LEN(more); i++) {
+    snprintf(deploy, sizeof deploy, FAST "kv-cache-dtype: %s\n%s", cache, more[i]);
     e2e_make_plan(&model, "more", deploy, plan);
     c.chunk_tokens = i ? 100 : 0, c.direct = i;
-    if (!e2e_is_same(&c, &few, alone)) fail_msg("%s, %s: another receipt", cache, MORE[i]);
+    if (!e2e_is_same(&c, &few, alone)) fail_msg("%s, %s: another receipt", cache, more[i]);
   }
   if (e2e_device() == VERBATIM_DEVICE_CPU && is_coded) {
     assert_true(widened_most >= 6);
