@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "common/engine.h"
 #include "common/files.h"
+#include "common/generation.h"
 #include "common/lines.h"
 #include "common/options.h"
 #include "common/output.h"
@@ -32,6 +33,7 @@ static const char HELP[] =
   "  verbatim replay-log requests.jsonl my.plan MODEL_DIR --device cpu --output-format json\n\n"
   "  --chat-template FILE  the Jinja template that the server was given\n"
   "  --reasoning-parser NAME, --tool-call-parser NAME  as the server was given them\n"
+  "  --generation-config auto|none  likewise (none)\n"
   "  --output-format F     text, or json: one object (text)\n\n";
 
 typedef struct asked { /* a line that is being asked again */
@@ -45,6 +47,8 @@ typedef struct replay_log {
   tokenizer *tokenizer;
   chat *chat;
   serve_reading reading;
+  bool uses_generation;
+  json_t *defaults; /* fields that bodies have unless they set them; NULL: none */
   const char *log_path, *chat_template, *thoughts, *calls, *format;
   char numerics_id[DIGEST_TEXT_BYTES];
   asked group[GROUP_MAX];
@@ -60,6 +64,7 @@ typedef struct replay_log {
 static status parse_arguments(replay_log *self, int argc, char **argv, const char **words) {
   uint32_t count = 0;
   cli_option table[40] = {{"--chat-template", cli_options_text, &self->chat_template},
+                          {"--generation-config", cli_generation_take, &self->uses_generation},
                           {"--reasoning-parser", cli_options_text, &self->thoughts},
                           {"--tool-call-parser", cli_options_text, &self->calls}, {"--output-format", cli_options_text, &self->format}};
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
@@ -157,7 +162,8 @@ static status run_group(replay_log *self) {
 /* Parses the body as the server did. A line without results was answered with an error, or not at all. */
 static status add(replay_log *self, asked *a) {
   const serve_model model = {.name = a->line.model, .info = &self->engine.info, .tokenizer = self->tokenizer, .chat = self->chat,
-                             .reading = self->reading, .fingerprint = "", .choices_max = CHOICES_MAX, .bytes_max = SERVE_REQUEST_BYTES_MAX};
+                             .reading = self->reading, .fingerprint = "", .defaults = self->defaults, .choices_max = CHOICES_MAX,
+                             .bytes_max = SERVE_REQUEST_BYTES_MAX};
   serve_fault fault = {0};
   if (!a->line.body || !a->line.results) {
     self->left_out++;
@@ -211,6 +217,8 @@ static status replay_steps(replay_log *self) {
   TRY(tokenizer_open(&self->tokenizer, self->engine.model_dir));
   TRY(chat_open(&self->chat, self->engine.model_dir, self->chat_template));
   TRY(serve_reading_choose(&self->reading, self->chat, self->thoughts, self->calls));
+  if (self->uses_generation) TRY(cli_generation_read(self->engine.model_dir, &self->defaults));
+  TRY(cli_generation_for_bodies(&self->defaults));
   self->engine.config.text = true;
   TRY(cli_engine_open(&self->engine));
   TRY(cli_engine_begin(&self->engine, self->tokenizer));
@@ -244,6 +252,7 @@ int cli_replay_log(int argc, char **argv) {
     chat_close(self->chat);
     tokenizer_close(self->tokenizer);
     json_decref(self->different);
+    json_decref(self->defaults);
   }
   free(self);
   free(words);

@@ -72,6 +72,14 @@ status cli_generation_read(const char *model_dir, json_t **values) {
   return result;
 }
 
+status cli_generation_for_bodies(json_t **values) {
+  json_t *ids = json_object_get(*values, "stop_ids");
+  if (!ids || (json_object_set(*values, "stop_token_ids", ids) == 0 && json_object_del(*values, "stop_ids") == 0)) return OK;
+  json_decref(*values);
+  *values = NULL;
+  return FAIL(ERR_LIMIT, NAME ": no memory");
+}
+
 void cli_generation_note(const json_t *values, bool is_used, char note[CLI_GENERATION_NOTE_BYTES]) {
   char list[256] = "";
   note[0] = 0;

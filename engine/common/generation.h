@@ -23,6 +23,10 @@ status cli_generation_take(const char *name, const char *value, void *target);
  * request's range. */
 status cli_generation_read(const char *model_dir, json_t **values);
 
+/* The values as defaults of a server's bodies, where stop_ids is named stop_token_ids: takes those of cli_generation_read, releases them if
+ * it fails. */
+status cli_generation_for_bodies(json_t **values);
+
 /* A sentence about the values and whether they are used; "" if there are none. */
 void cli_generation_note(const json_t *values, bool is_used, char note[CLI_GENERATION_NOTE_BYTES]);
 

@@ -38,7 +38,7 @@ class Log(unittest.TestCase):
         cls.plan, cls.log = cls.folder.name + "/plan", cls.folder.name + "/requests.jsonl"
         subprocess.run([PROGRAM, "plan", "tests/tiny", "--config", "tests/tiny/deploy.yaml", "-o", cls.plan, "--quiet"], cwd=ROOT,
                        check=True)
-        cls.serve()
+        cls.statuses = cls.serve()
         with open(cls.log, encoding="utf-8") as file:
             cls.lines = [json.loads(line) for line in file]
 
@@ -47,23 +47,22 @@ class Log(unittest.TestCase):
         cls.folder.cleanup()
 
     @classmethod
-    def serve(cls):
-        ready = cls.folder.name + "/url"
-        command = [PROGRAM, "serve", cls.plan, "tests/tiny", "--served-model-name", "tiny", "--port", "0", "--device", "cpu", "--quiet",
-                   "--ready-file", ready, "--request-log", cls.log]
+    def serve(cls, log=None, model="tests/tiny", bodies=BODIES, options=()):
+        ready = tempfile.mktemp(dir=cls.folder.name)
+        command = [PROGRAM, "serve", cls.plan, model, "--served-model-name", "tiny", "--port", "0", "--device", "cpu", "--quiet",
+                   "--ready-file", ready, "--request-log", log or cls.log, *options]
         server = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ, VERBATIM_API_KEY=KEY))
         deadline = time.monotonic() + 60
         while not os.path.exists(ready) and server.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         with open(ready, encoding="utf-8") as file:
             port = int(file.read().strip().rsplit(":", 1)[1])
-        cls.statuses = []
-        for i, (path, body, _) in enumerate(BODIES):
-            cls.statuses.append(cls.ask(port, path, json.dumps(body).encode(), "id-%d" % i))
-        cls.statuses.append(cls.ask(port, "/v1/completions", b'{"prompt": "\xff"}', "id-bytes"))
+        statuses = [cls.ask(port, path, json.dumps(body).encode(), "id-%d" % i) for i, (path, body, _) in enumerate(bodies)]
+        statuses.append(cls.ask(port, "/v1/completions", b'{"prompt": "\xff"}', "id-bytes"))
         server.send_signal(signal.SIGTERM)
         if server.wait(timeout=30) != 0:
             raise AssertionError("the server did not end well")
+        return statuses
 
     @staticmethod
     def ask(port, path, body, name):
@@ -74,11 +73,11 @@ class Log(unittest.TestCase):
         connection.close()
         return reply.status
 
-    def replay(self, lines, code):
+    def replay(self, lines, code, model="tests/tiny", options=()):
         path = self.folder.name + "/altered.jsonl"
         with open(path, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        command = [PROGRAM, "replay-log", path, self.plan, "tests/tiny", "--device", "cpu", "--quiet", "--output-format", "json"]
+        command = [PROGRAM, "replay-log", path, self.plan, model, "--device", "cpu", "--quiet", "--output-format", "json", *options]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         self.assertEqual(done.returncode, code, done.stderr)
         return json.loads(done.stdout) if code in (0, 8) and done.stdout else done.stderr
@@ -121,6 +120,22 @@ class Log(unittest.TestCase):
             self.assertTrue(said["different"][0]["what"].startswith(part))
         for changes in ({"body": self.lines[0]["body"].replace("820", "821")}, {"body": "{"}, {"results": []}):
             self.assertEqual(self.replay(self.altered(**changes), 8)["differing"], 1)
+
+    def test_defaults_of_generation_config_are_those_of_the_server(self):
+        model, log = self.folder.name + "/model", self.folder.name + "/defaults.jsonl"
+        os.mkdir(model)
+        for name in os.listdir(os.path.join(ROOT, "tests/tiny")):
+            os.symlink(os.path.join(ROOT, "tests/tiny", name), os.path.join(model, name))
+        if os.path.lexists(model + "/generation_config.json"):
+            os.remove(model + "/generation_config.json")
+        with open(model + "/generation_config.json", "w", encoding="utf-8") as file:
+            json.dump({"do_sample": True, "temperature": 1.5, "max_new_tokens": 5, "eos_token_id": [1, 20]}, file)
+        auto = ("--generation-config", "auto")
+        self.serve(log, model, [("/v1/completions", {"prompt": "add: 820+9918=", "seed": 3}, 200)], auto)
+        with open(log, encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+        self.assertEqual(self.replay(lines, 0, model, auto)["equal"], 1)
+        self.assertEqual(self.replay(lines, 8, model)["differing"], 1)  # control
 
     def test_what_is_no_line_is_refused(self):
         for changes in ({"path": "/health"}, {"id": ""}, {"status": "200"}, {"results": [{}]}, {"body": 1}, {"numerics_id": "x"}):
