@@ -130,15 +130,20 @@ max-num-batched-tokens: 256
 max-model-len: 640
 kv_pages: 10
 chunk_tokens: 64
-group_chunks: 2
 ladder: [1, 2, 4, 8]
 """
+GROUPS = "group_chunks: 2\n"  # of latent attention
 CONFIG = "tests/controls/model.json"  # used unless a fault names another
 VOCAB = 384
 
 
 def stem_of(path):
     return os.path.splitext(os.path.basename(path))[0]
+
+
+def is_latent(config):
+    with open(config, encoding="utf-8") as file:
+        return "kv_lora_rank" in json.load(file)
 
 
 class Scene:
@@ -160,7 +165,7 @@ class Scene:
             shutil.rmtree(self.folder, ignore_errors=True)
             os.makedirs(self.folder)
             with open(self.folder + "/deploy.yaml", "w", encoding="ascii") as file:
-                file.write(DEPLOY)
+                file.write(DEPLOY + (GROUPS if is_latent(self.config) else ""))
             write_requests(self.requests, 28, 500, 40)
             write_requests(self.few, 8, 150, 12)
             for words in ([self.sound("random_model"), self.config, self.model],
@@ -321,7 +326,7 @@ DETECTORS = [
     Detector("fuzzer", detect_fuzz),
     Detector("golden", detect_with("test_golden")),
     Detector("requests", detect_with("test_requests")),
-    Detector("invariance", detect_with("test_invariance", "test_invariance_sparse")),
+    Detector("invariance", detect_with("test_invariance", "test_invariance_sparse", "test_invariance_grouped")),
 ]
 
 SCENIC = ("self-check", "audit", "verify here", "verify elsewhere")  # detectors that run a scene
