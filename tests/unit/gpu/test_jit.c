@@ -130,6 +130,7 @@ static const variant variants[] = {
     {"qkv_rope", 1, {THREADS(256)}},
     {"kv_rope", 2, {THREADS(256), {"SPEC_HELD", 1}}},
     {"gemm", TILES(128, 128, 6)},
+    {"gemm_bias", TILES(128, 128, 6)},
     {"mla_attn", 7, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16},
                      {"SPEC_KV_FORMAT", 1}, {"SPEC_LISTS", 1}}},
     {"attn", 9, {THREADS(256), {"SPEC_MAPS", 1}, {"SPEC_HEAD_DIM", 128}, {"SPEC_V_DIM", 128}, {"SPEC_ROWS", 64}, {"SPEC_STAGES", 2},
