@@ -35,7 +35,7 @@ class Committed(unittest.TestCase):
     def test_page_has_its_size(self):
         with open(os.path.join(ROOT, "BENCHMARKS.md"), encoding="utf-8") as file:
             lines = file.read().splitlines()
-        self.assertLessEqual(len(lines), 160)
+        self.assertLessEqual(len(lines), 190)
         self.assertLessEqual(max(map(len, lines)), 140)
 
 
