@@ -355,9 +355,9 @@ static status tell_differences(server *self) {
   TRY(cli_stop_ids_note(self->engine.model_dir, stop_ids));
   TRY(cli_generation_read(self->engine.model_dir, &values));
   cli_generation_note(values, self->options.uses_generation, sampling);
-  TRY(cli_generation_for_bodies(&values));
   if (self->options.uses_generation) self->defaults = values;
   else json_decref(values);
+  TRY(cli_generation_for_bodies(&self->defaults));
   if (self->engine.quiet) return OK;
   if (*sampling) fprintf(stderr, "note: %s\n", sampling);
   if (*stop_ids && !self->options.uses_generation) fprintf(stderr, "note: %s\n", stop_ids);

@@ -12,13 +12,15 @@
 #define NAME "generation_config.json"
 
 /* Ranges of verbatim_request; `off` may stand outside of them. */
+enum { TEMPERATURE, TOP_K, TOP_P, MIN_P, REPETITION_PENALTY, MOST_TOKENS };
+
 static const struct { const char *key, *option, *name; double off, least, most; bool is_integer; } KEYS[] = {
-    {"temperature", "--temperature", "temperature", 0, 1e-3, 100, false},
-    {"top_k", "--top-k", "top_k", 0, 0, UINT32_MAX, true},
-    {"top_p", "--top-p", "top_p", 1, 1e-30, 1, false},
-    {"min_p", "--min-p", "min_p", 0, 1e-30, 1, false},
-    {"repetition_penalty", "--repetition-penalty", "repetition_penalty", 1, 1.0 / 16, 16, false},
-    {"max_new_tokens", "--max-tokens", "max_tokens", 1, 1, UINT32_MAX, true}};
+    [TEMPERATURE] = {"temperature", "--temperature", "temperature", 0, 1e-3, 100, false},
+    [TOP_K] = {"top_k", "--top-k", "top_k", 0, 0, UINT32_MAX, true},
+    [TOP_P] = {"top_p", "--top-p", "top_p", 1, 1e-30, 1, false},
+    [MIN_P] = {"min_p", "--min-p", "min_p", 0, 1e-30, 1, false},
+    [REPETITION_PENALTY] = {"repetition_penalty", "--repetition-penalty", "repetition_penalty", 1, 1.0 / 16, 16, false},
+    [MOST_TOKENS] = {"max_new_tokens", "--max-tokens", "max_tokens", 1, 1, UINT32_MAX, true}};
 
 status cli_generation_take(const char *name, const char *value, void *target) {
   if (strcmp(value, "auto") != 0 && strcmp(value, "none") != 0)
@@ -131,12 +133,12 @@ static status apply(const json_t *values, const cli_option *options, int argc, c
   TRY(read_params(values, &found));
   for (int at = 0; cli_options_next(options, argc, argv, &at, &row, &value);)
     for (size_t i = 0; i < ARRAY_LEN(KEYS); i++) is_given[i] |= strcmp(row->name, KEYS[i].option) == 0;
-  if (!is_given[0]) params->temperature = found.temperature;
-  if (!is_given[1]) params->top_k = found.top_k;
-  if (!is_given[2]) params->top_p = found.top_p;
-  if (!is_given[3]) params->min_p = found.min_p;
-  if (!is_given[4]) params->repetition_penalty = found.repetition_penalty;
-  if (!is_given[5] && json_object_get(values, "max_tokens")) *max_tokens = found.max_tokens;
+  if (!is_given[TEMPERATURE]) params->temperature = found.temperature;
+  if (!is_given[TOP_K]) params->top_k = found.top_k;
+  if (!is_given[TOP_P]) params->top_p = found.top_p;
+  if (!is_given[MIN_P]) params->min_p = found.min_p;
+  if (!is_given[REPETITION_PENALTY]) params->repetition_penalty = found.repetition_penalty;
+  if (!is_given[MOST_TOKENS] && json_object_get(values, "max_tokens")) *max_tokens = found.max_tokens;
   return add_stop_ids(&found, params);
 }
 
