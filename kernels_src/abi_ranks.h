@@ -24,8 +24,8 @@
 
 /* EXCHANGE_DIGEST: u64, the sum of num_digest_word over the y of sampled exchanges. EXCHANGE_IS_CHECKED takes one epoch in
  * 2^sample_bits, at irregular intervals, so that every exchange of a step is sampled at some step. Ranks whose digests differ have
- * received other bytes. EXCHANGE_BALANCE: u64, of those of form EXCHANGE_OWNERS, which leave other rows on every rank: the same sum over
- * what a rank had to send, less that over what it then had. The balances of all ranks add up to 0. */
+ * received other bytes. EXCHANGE_BALANCE: u64, of those of forms EXCHANGE_OWNERS and EXCHANGE_PARTS, which leave other bytes on every
+ * rank: the same sum over what a rank had to send, less that over what it then had. The balances of all ranks add up to 0. */
 enum exchange_state {
   EXCHANGE_EPOCH = 0, EXCHANGE_TICKET = 1, EXCHANGE_LATE = 2, EXCHANGE_DIGEST = 4, EXCHANGE_BALANCE = 6, EXCHANGE_STATE_WORDS = 8
 };
@@ -49,16 +49,19 @@ typedef struct exchange_record { /* written once, by the first wait that ran out
 enum exchange_form {
   EXCHANGE_COLUMNS = 0, /* every rank has its columns of all rows in x; afterwards all ranks have those of all in y            */
   EXCHANGE_OWNERS = 1,  /* the same, but only the rank that owns a row has the columns of all of it in y (step.h)              */
-  EXCHANGE_ROWS = 2     /* every rank has the rows that it owns in x; afterwards all ranks have those of all in y; rows_mul 1  */
+  EXCHANGE_ROWS = 2,    /* every rank has the rows that it owns in x; afterwards all ranks have those of all in y; rows_mul 1  */
+  EXCHANGE_PARTS = 3    /* the reverse of EXCHANGE_OWNERS: every rank has all columns of the rows that it owns in x, in their places;
+                           afterwards all ranks have their own columns of all rows in y; rows_mul 1 */
 };
 
 /* Moves what ranks have of the rows of a step. Returns once it is there. x and y may be the same rows only in form EXCHANGE_ROWS. */
 typedef struct exchange_args {
   const step_in *step;
   const exchange_ranks *ranks;
-  const void *x[EXCHANGE_TABLES]; /* [rows * rows_mul] of part_bytes each: what this rank has; null after the last table     */
-  void *y[EXCHANGE_TABLES];       /* [rows * rows_mul] of count * part_bytes: the columns of rank 0, of rank 1, ...; or, in form
-                                     EXCHANGE_ROWS, of part_bytes */
+  const void *x[EXCHANGE_TABLES]; /* [rows * rows_mul] of part_bytes each: what this rank has; null after the last table. In form
+                                     EXCHANGE_PARTS of count * part_bytes: the columns of rank 0, of rank 1, ... */
+  void *y[EXCHANGE_TABLES];       /* [rows * rows_mul] of count * part_bytes: the columns of rank 0, of rank 1, ...; or, in forms
+                                     EXCHANGE_ROWS and EXCHANGE_PARTS, of part_bytes */
   void *inbox;                    /* [EXCHANGE_INBOX_BYTES], zero at first: what other ranks write                           */
   u32 *state;                     /* [EXCHANGE_STATE_WORDS], zero at first                                                   */
   u32 part_bytes[EXCHANGE_TABLES]; /* a multiple of 8; 0 after the last table, as the next three */
@@ -70,6 +73,11 @@ typedef struct exchange_args {
   u32 count;                       /* of ranks                                                   */
   u32 form;                        /* enum exchange_form                                         */
 } exchange_args;
+
+/* Whether ranks have the rows that they own in x, and no columns of the others. */
+#define EXCHANGE_HAS_OWN_ROWS(form) ((form) == EXCHANGE_ROWS || (form) == EXCHANGE_PARTS)
+/* Whether what a rank sends goes to one other each, not to all. */
+#define EXCHANGE_IS_TO_ONE(form) ((form) == EXCHANGE_OWNERS || (form) == EXCHANGE_PARTS)
 
 /* Launch rows of rank_norm, one block each, which run all at once; and columns of a row, which its block holds whole. */
 #define RANK_NORM_ROWS_MAX 128u

@@ -37,6 +37,17 @@ static u64 copy_owned(const exchange_args *a, u32 t, u32 row) {
   return digest_part(t, (u64)row * a->part_bytes[t], y, a->part_bytes[t]);
 }
 
+/* Adds the digest of what this rank sends of the row, if it owns it, less that of what it gets. */
+static u64 copy_part(const exchange_args *a, u32 t, u32 row) {
+  const u32 owner = row % a->count, own = a->ranks->rank, part = a->part_bytes[t];
+  const u64 first = (u64)row * a->count * part, at = first + (u64)own * part, x = (u64)(uintptr_t)a->x[t];
+  u8 *y = (u8 *)a->y[t] + (u64)row * part;
+  u64 balance = 0;
+  memcpy(y, (const void *)(uintptr_t)(x + at + a->ranks->peer[owner]), part);
+  if (owner == own) balance = digest_part(t, first, (const u8 *)a->x[t] + first, a->count * part);
+  return balance - digest_part(t, at, y, part);
+}
+
 static void copy_row(void *context, uint32_t row, void *scratch) {
   const exchange_args *a = context;
   const bool is_owned = row % a->count == a->ranks->rank;
@@ -44,7 +55,8 @@ static void copy_row(void *context, uint32_t row, void *scratch) {
   (void)scratch;
   for (u32 t = 0; t < EXCHANGE_TABLES && a->y[t]; t++) {
     if (a->form == EXCHANGE_ROWS) digest += copy_owned(a, t, row);
-    for (u64 i = (u64)row * a->rows_mul[t]; i < (row + UINT64_C(1)) * a->rows_mul[t] && a->form != EXCHANGE_ROWS; i++) {
+    if (a->form == EXCHANGE_PARTS) balance += copy_part(a, t, row);
+    for (u64 i = (u64)row * a->rows_mul[t]; i < (row + UINT64_C(1)) * a->rows_mul[t] && !EXCHANGE_HAS_OWN_ROWS(a->form); i++) {
       if (a->form == EXCHANGE_COLUMNS) digest += copy_columns(a, t, i);
       else if (is_owned) balance -= copy_columns(a, t, i);
       if (a->form == EXCHANGE_OWNERS)

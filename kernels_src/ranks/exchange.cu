@@ -1,5 +1,6 @@
 /* exchange.cu - every rank's columns of up to four tables, x, to all ranks, y. NUMERICS.md, `exchange`; README.md: why the waits suffice.
- * Or, only with SPEC_TAGGED 0, to the owners of the rows alone; or the rows that every rank owns, to all ranks.
+ * Or, only with SPEC_TAGGED 0, to the owners of the rows alone; or the rows that every rank owns, to all ranks, or each column of them to
+ * its rank.
  *
  * SPEC_TAGGED 1, for few bytes: columns go as words of 32 bits of data and 32 of tag, the epoch, into the inboxes of the other ranks, whose
  * threads poll them and store the data in their own y. Half of what is sent are tags, but nothing waits for anything else: one way over the
@@ -29,7 +30,7 @@ NUM u64 digest_unit(u32 t, u64 i, u64 x) {
 
 NUM void add_digest(const exchange_args &a, u64 sum) {
   sum = reduce_sum_warp(sum);
-  if (threadIdx.x % 32u == 0) reduce_add((u64 *)(a.state + (a.form == EXCHANGE_OWNERS ? EXCHANGE_BALANCE : EXCHANGE_DIGEST)), sum);
+  if (threadIdx.x % 32u == 0) reduce_add((u64 *)(a.state + (EXCHANGE_IS_TO_ONE(a.form) ? EXCHANGE_BALANCE : EXCHANGE_DIGEST)), sum);
 }
 
 /* The table of word i of all tables, one after the other; i becomes its number in that table. */
@@ -93,40 +94,58 @@ NUM bool is_wide(const exchange_args &a, u32 t) { return (a.part_bytes[t] | a.x_
 
 /* Rows of a table that a rank has in x. */
 NUM u32 rows_of(const exchange_args &a, u32 rows, u32 t, u32 rank) {
-  return a.form == EXCHANGE_ROWS ? (rows + a.count - 1u - rank) / a.count : rows * a.rows_mul[t];
+  return EXCHANGE_HAS_OWN_ROWS(a.form) ? (rows + a.count - 1u - rank) / a.count : rows * a.rows_mul[t];
 }
 
-/* Unit i of what a rank has in x, and its place in y. */
-NUM const u8 *source_at(const exchange_args &a, u32 t, u32 i, u32 unit) {
-  const u32 of_row = a.part_bytes[t] / unit;
+/* Units of a row of x, and of a row of y that one rank gets. */
+NUM u32 units_of_part(const exchange_args &a, u32 t, u32 unit) { return a.part_bytes[t] / unit; }
+NUM u32 units_of_row(const exchange_args &a, u32 t, u32 unit) {
+  return units_of_part(a, t, unit) * (a.form == EXCHANGE_PARTS ? a.count : 1u);
+}
+
+/* Number of unit i of what a rank has in x, among those of all ranks without gaps. */
+NUM u64 number_of(const exchange_args &a, u32 t, u32 i, u32 rank, u32 unit) {
+  const u32 of_row = units_of_row(a, t, unit);
+  if (!EXCHANGE_HAS_OWN_ROWS(a.form)) return unit_of(a, t, i, rank, unit);
+  return (u64)(i / of_row * a.count + rank) * of_row + i % of_row;
+}
+
+/* This unit, and its place in y. */
+NUM const u8 *source_at(const exchange_args &a, u32 t, u32 i, u32 rank, u32 unit) {
+  const u32 of_row = units_of_row(a, t, unit);
+  if (a.form == EXCHANGE_PARTS) return (const u8 *)a.x[t] + number_of(a, t, i, rank, unit) * unit;
   if (a.form != EXCHANGE_ROWS) return (const u8 *)a.x[t] + (u64)i * unit;
   return (const u8 *)a.x[t] + (u64)(i / of_row) * a.x_stride[t] + i % of_row * unit;
 }
 NUM u8 *target_at(const exchange_args &a, u32 t, u32 i, u32 rank, u32 unit) {
-  const u32 of_row = a.part_bytes[t] / unit;
-  if (a.form != EXCHANGE_ROWS) return unit_at(a, t, i, rank, unit);
-  return (u8 *)a.y[t] + (u64)(i / of_row * a.count + rank) * a.y_stride[t] + i % of_row * unit;
+  const u32 of_row = units_of_row(a, t, unit);
+  if (!EXCHANGE_HAS_OWN_ROWS(a.form)) return unit_at(a, t, i, rank, unit);
+  const u32 stride = a.form == EXCHANGE_PARTS ? a.part_bytes[t] : a.y_stride[t];
+  return (u8 *)a.y[t] + (u64)(i / of_row * a.count + rank) * stride + i % of_row % units_of_part(a, t, unit) * unit;
 }
 
-/* The rank that owns the row of unit i of x. */
-NUM u32 owner_of(const exchange_args &a, u32 t, u32 i, u32 unit) { return i / (a.part_bytes[t] / unit) / a.rows_mul[t] % a.count; }
+/* The one rank that gets unit i of x: that which owns its row, or whose columns these are. */
+NUM u32 getter_of(const exchange_args &a, u32 t, u32 i, u32 unit) {
+  const u32 part = i / units_of_part(a, t, unit);
+  return (a.form == EXCHANGE_PARTS ? part : part / a.rows_mul[t]) % a.count;
+}
 
-/* Copies this block's share of what the rank has of a table into the y of all ranks, or of the owner. */
+/* Copies this block's share of what the rank has of a table into the y of all ranks, or of the one that gets it. */
 template <class T> NUM void push(const exchange_args &a, u32 rows, u32 t, u32 rank, const u64 *peer) {
-  const u32 units = rows_of(a, rows, t, rank) * (a.part_bytes[t] / (u32)sizeof(T)), step = gridDim.x * SPEC_THREADS;
+  const u32 units = rows_of(a, rows, t, rank) * units_of_row(a, t, sizeof(T)), step = gridDim.x * SPEC_THREADS;
   for (u32 first = blockIdx.x * SPEC_THREADS + threadIdx.x; first < units; first += AT_ONCE * step) {
     T held[AT_ONCE];
 #pragma unroll
     for (u32 k = 0; k < AT_ONCE; k++)
-      if (first + k * step < units) held[k] = *(const T *)source_at(a, t, first + k * step, sizeof(T));
+      if (first + k * step < units) held[k] = *(const T *)source_at(a, t, first + k * step, rank, sizeof(T));
 #pragma unroll
     for (u32 k = 0; k < AT_ONCE; k++) {
       if (first + k * step >= units) break;
       T *at = (T *)target_at(a, t, first + k * step, rank, sizeof(T));
-      if (a.form == EXCHANGE_OWNERS) {
-        const u32 owner = owner_of(a, t, first + k * step, sizeof(T));
-        if (owner == rank) *at = held[k];
-        else ptx_push(there(at, peer[owner]), held[k]);
+      if (EXCHANGE_IS_TO_ONE(a.form)) {
+        const u32 getter = getter_of(a, t, first + k * step, sizeof(T));
+        if (getter == rank) *at = held[k];
+        else ptx_push(there(at, peer[getter]), held[k]);
         continue;
       }
       *at = held[k];
@@ -142,24 +161,25 @@ NUM u64 digest_wide(u32 t, u64 number, u32 wide, const u64 *at) {
   return sum;
 }
 
-/* What this block and those of its number on the other ranks have stored here: of columns, unit i of every rank. To owners, what was stored
- * in the rows that this rank owns, and what it has sent; a block judges the units that it sends, and those with the same number that it
- * gets from others. */
+/* What this block and those of its number on the other ranks have stored here: of columns, unit i of every rank. Where each unit goes to
+ * one rank, what this rank got, and what it has sent; a block judges the units that it sends, and those with the same number that it gets
+ * from others. */
 NUM void check_pushed(const exchange_args &a, u32 rows, u32 rank) {
   u64 sum = 0;
 #pragma unroll 1
   for (u32 t = 0; t < EXCHANGE_TABLES; t++) {
     if (a.part_bytes[t] == 0) break;
-    const u32 wide = is_wide(a, t) ? 2u : 1u, unit = 8u * wide, of_row = a.part_bytes[t] / unit, step = gridDim.x * SPEC_THREADS;
+    const u32 wide = is_wide(a, t) ? 2u : 1u, unit = 8u * wide, of_row = units_of_row(a, t, unit), step = gridDim.x * SPEC_THREADS;
 #pragma unroll 1
     for (u32 r = 0; r < a.count; r++) {
       const u32 units = rows_of(a, rows, t, r) * of_row;
       for (u32 i = blockIdx.x * SPEC_THREADS + threadIdx.x; i < units; i += step) {
-        const u64 dense = a.form == EXCHANGE_ROWS ? (u64)(i / of_row * a.count + r) * of_row + i % of_row : unit_of(a, t, i, r, unit);
-        if (a.form == EXCHANGE_OWNERS && r == rank) sum += digest_wide(t, dense, wide, (const u64 *)source_at(a, t, i, unit));
-        if (a.form == EXCHANGE_OWNERS && owner_of(a, t, i, unit) != rank) continue;
-        const u64 there_now = digest_wide(t, dense, wide, (const u64 *)target_at(a, t, i, r, unit));
-        sum += a.form == EXCHANGE_OWNERS ? 0u - there_now : there_now;
+        const u64 number = number_of(a, t, i, r, unit);
+        const bool is_to_one = EXCHANGE_IS_TO_ONE(a.form);
+        if (is_to_one && r == rank) sum += digest_wide(t, number, wide, (const u64 *)source_at(a, t, i, rank, unit));
+        if (is_to_one && getter_of(a, t, i, unit) != rank) continue;
+        const u64 there_now = digest_wide(t, number, wide, (const u64 *)target_at(a, t, i, r, unit));
+        sum += is_to_one ? 0u - there_now : there_now;
       }
     }
   }

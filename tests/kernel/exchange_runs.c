@@ -27,8 +27,10 @@ static table_bytes draw_table(const exchange_run *run, const run_limits *limits,
   a->part_bytes[t] = part;
   a->rows_mul[t] = 1 + cases_below(c, 3);
   const u64 bytes = (u64)rows * a->rows_mul[t] * part;
-  if (a->form != EXCHANGE_ROWS) return (table_bytes){(size_t)align_up(bytes, 16), (size_t)align_up(bytes * run->ranks, 16)};
+  if (!EXCHANGE_HAS_OWN_ROWS(a->form)) return (table_bytes){(size_t)align_up(bytes, 16), (size_t)align_up(bytes * run->ranks, 16)};
   a->rows_mul[t] = 1;
+  if (a->form == EXCHANGE_PARTS)
+    return (table_bytes){(size_t)align_up((u64)rows * part * run->ranks, 16), (size_t)align_up((u64)rows * part, 16)};
   s->in_place[t] = cases_below(c, 2);
   a->y_stride[t] = (u32)align_up(part, 16) + 16 * cases_below(c, 2);
   a->x_stride[t] = s->in_place[t] ? run->ranks * a->y_stride[t] : part + 8 * cases_below(c, 3);
@@ -51,7 +53,7 @@ static void draw_step(exchange_run *run, const run_limits *limits, u32 number, u
   *in = (step_in){.token_count = cases_below(c, limits->rows + 1), .logit_count = cases_below(c, limits->rows + 1)};
   *a = (exchange_args){.step = in, .rows_kind = cases_below(c, 2), .nth = number, .count = run->ranks};
   const bool wants_tags = form == 2 ? cases_below(c, 2) : form != 0;
-  if (!wants_tags && a->rows_kind == ROWS_TOKENS) a->form = cases_below(c, 3);
+  if (!wants_tags && a->rows_kind == ROWS_TOKENS) a->form = cases_below(c, 4);
   u8 *at = run->base + run->zone_at;
   for (u32 t = 0; t < tables; t++) {
     const u32 gap = 16 * cases_below(c, 4);
@@ -118,11 +120,13 @@ void exchange_runs_fill(const exchange_run *run, u32 step, u32 rank, u8 *zone) {
   memset(zone, 0xc0 | (int)(step % 4 << 4 | rank), run->zone_bytes);
   for (u32 t = 0; t < EXCHANGE_TABLES && s->args.x[t]; t++) {
     u8 *x = zone + ((const u8 *)s->args.x[t] - (run->base + run->zone_at)) + x_step(s, t, rank);
-    const bool are_rows = s->args.form == EXCHANGE_ROWS;
-    const u32 of_row = s->args.part_bytes[t] / 8, rows = are_rows ? STEP_OWN_ROWS(rows_of(s), rank, run->ranks) : 0;
-    for (u32 i = 0; i < (are_rows ? rows * of_row : words_of(s, t)); i++) {
+    const u32 form = s->args.form, of_row = s->args.part_bytes[t] / 8 * (form == EXCHANGE_PARTS ? run->ranks : 1);
+    const u32 rows = EXCHANGE_HAS_OWN_ROWS(form) ? STEP_OWN_ROWS(rows_of(s), rank, run->ranks) : rows_of(s) * s->args.rows_mul[t];
+    for (u32 i = 0; i < rows * of_row; i++) {
       const u64 word = word_of(run, step, rank, t, i);
-      memcpy(are_rows ? x + (size_t)(i / of_row) * s->args.x_stride[t] + i % of_row * 8 : x + i * 8, &word, 8);
+      const size_t row = i / of_row, in_row = i % of_row * 8;
+      if (form == EXCHANGE_PARTS) memcpy(x + (row * run->ranks + rank) * of_row * 8 + in_row, &word, 8);
+      else memcpy(x + row * (form == EXCHANGE_ROWS ? s->args.x_stride[t] : of_row * 8) + in_row, &word, 8);
     }
   }
 }
@@ -156,7 +160,7 @@ u64 exchange_runs_digest(exchange_run *run, u32 step) {
   const exchange_args *a = &run->steps[step].args;
   u64 sum = 0;
   if (run->expected_step != step) expect(run, step);
-  for (u32 t = 0; t < EXCHANGE_TABLES && a->x[t] && a->form != EXCHANGE_OWNERS; t++) { /* those leave other rows on every rank */
+  for (u32 t = 0; t < EXCHANGE_TABLES && a->x[t] && !EXCHANGE_IS_TO_ONE(a->form); t++) { /* those leave other bytes on every rank */
     const u8 *y = run->expected + ((const u8 *)a->y[t] - (run->base + run->zone_at));
     const bool are_rows = a->form == EXCHANGE_ROWS;
     const u32 of_row = a->part_bytes[t] / 4, words = words_of(&run->steps[step], t) * 2 * (are_rows ? 1 : run->ranks);

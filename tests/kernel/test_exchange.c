@@ -1,7 +1,7 @@
 /* test_exchange.c - exchange: the CPU reference against the definition; against the reference the kernel's text with several ranks in the
  * emulator, and the kernel on one GPU with a stream for each rank.
  *
- * Sequences of exchanges of random sizes in both forms, while ranks run ahead and fall behind. In the emulator stores between ranks arrive
+ * Sequences of exchanges of random sizes in all forms, while ranks run ahead and fall behind. In the emulator stores between ranks arrive
  * in random order (tests/emulator/links.h), and every kernel of flaws.toml that is broken must be found. Read next: exchange_runs.h. */
 #include "tests/kernel/exchange_runs.h"
 #include "tests/kernel/rank_streams.h"
@@ -36,7 +36,9 @@ static void the_reference_gathers(void **state) {
             const size_t x = (size_t)((const u8 *)a->x[t] - run.base) - run.zone_at, y = (size_t)((u8 *)a->y[t] - run.base) - run.zone_at;
             if (a->form == EXCHANGE_OWNERS && row / a->rows_mul[t] % ranks != r) continue;
             if (a->form == EXCHANGE_ROWS && row % ranks != from) continue; /* the row of its owner */
-            if (a->form != EXCHANGE_ROWS) after[y + i] = zones[from * run.zone_bytes + x + row * part + i % part];
+            if (a->form == EXCHANGE_PARTS && (from != r || row >= rows)) continue;
+            if (a->form == EXCHANGE_PARTS) after[y + row * part + i % part] = zones[row % ranks * run.zone_bytes + x + i];
+            else if (a->form != EXCHANGE_ROWS) after[y + i] = zones[from * run.zone_bytes + x + row * part + i % part];
             else after[y + row * a->y_stride[t] + i % part] =
                      zones[from * run.zone_bytes + x + (run.steps[e].in_place[t] ? from * a->y_stride[t] : 0) +
                            row / ranks * a->x_stride[t] + i % part];
