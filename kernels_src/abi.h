@@ -21,8 +21,12 @@ enum op_order { ORDER_CHAIN = 0, ORDER_FIRST = 1, ORDER_BESIDE = 2 };
 
 /* Rows of an op: this count times rows_mul. The kinds from ROWS_MADE on: launch rows of ops whose `step` is a part of the step (their own
  * arguments say ROWS_TOKENS); consecutive ops of ROWS_PROMPT run in turn for every piece of the step's contexts. ROWS_OWN: those of the
- * token rows that this rank owns; launch rows are the most of any rank. */
-enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1, ROWS_MADE = 2, ROWS_PROMPT = 3, ROWS_DRAFTS = 4, ROWS_OWN = 5, ROWS_KINDS = 6 };
+ * token rows that this rank owns; launch rows are the most of any rank. ROWS_BY_REQUESTS: all token rows of a step in which each rank
+ * attends for the rows that it owns, with all heads; ROWS_BY_HEADS: those that attend in another step, ROWS_MADE or ROWS_TOKENS. */
+enum rows_kind {
+  ROWS_TOKENS = 0, ROWS_LOGITS = 1, ROWS_MADE = 2, ROWS_PROMPT = 3, ROWS_DRAFTS = 4, ROWS_OWN = 5, ROWS_BY_HEADS = 6, ROWS_BY_REQUESTS = 7,
+  ROWS_KINDS = 8
+};
 
 typedef struct embed_args {
   const step_in *step;

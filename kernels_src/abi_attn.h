@@ -23,7 +23,7 @@ typedef struct attn_cut_args {
   u32 piece_ns;           /* estimate: each work item of a worker but the first      */
   u32 list_max;           /* as in mla_attn_args                                     */
   u32 kv_heads;           /* each its own work items; 0: latent attention, where the heads share them */
-  u32 pad;
+  u32 all_late;           /* 1: the step has tiles beside these, whose pages it may write: no block is early */
 } attn_cut_args;
 
 typedef struct mla_attn_args {

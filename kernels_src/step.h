@@ -50,7 +50,8 @@ enum step_part { STEP_ALL = 0, STEP_MADE = 1, STEP_PROMPT = 2, STEP_DRAFTS = 3, 
 
 /* With several ranks, the counts of the rows that each of them owns come after these: entry STEP_PARTS + r is that of rank r. Rank r owns
  * the token rows r, r + ranks, r + 2 * ranks, ...; token row t is row t / ranks of rank t % ranks. Where a rank owns none, in steps of
- * fewer rows than ranks, its entry says 1: its ops compute a padding row, which no exchange moves. */
+ * fewer rows than ranks, its entry says 1: its ops compute a padding row, which no exchange moves. Where a step attends by requests, which
+ * has at least one row for each rank, its tiles are the owned rows, one each: a request with several rows has several owners. */
 #define STEP_OWN_ROWS(rows, rank, ranks) (((rows) + (ranks) - 1u - (rank)) / (ranks))
 
 /* A sequence whose newest token this step chooses: its rows with logits. Each but the first is of a token that was guessed. The counts of

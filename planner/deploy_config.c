@@ -42,6 +42,7 @@ static const key_row KEYS[] = {
     {"speculative-config.prompt-lookup-min", KIND_COUNT, FIELD(match_min), MATCH_TOKENS_MIN, MATCH_TOKENS_MAX, NULL},
     {"speculative-config.prompt-lookup-max", KIND_COUNT, FIELD(match_max), MATCH_TOKENS_MIN, MATCH_TOKENS_MAX, NULL},
     {"divide-rows-from", KIND_COUNT, FIELD(divided_rows), 2, LENGTH_MAX, NULL},
+    {"attention-by-requests-from", KIND_COUNT, FIELD(requests_context), 1, LENGTH_MAX, NULL},
     {"exchange-transport", KIND_CHOICE, FIELD(transport), 0, 0, "peer nccl"},
     {"structured-outputs", KIND_CHOICE, FIELD(structured), 0, 0, "off|false on|true"},
     {"pipeline-parallel-size", KIND_NOT_OFFERED, 0, 0, 0, "tensor-parallel-size divides a model over the GPUs of one machine"},
@@ -49,7 +50,8 @@ static const key_row KEYS[] = {
     {"decode-context-parallel-size", KIND_NOT_OFFERED, 0, 0, 0, "every GPU holds the KV rows of all requests"},
     {"enable-expert-parallel", KIND_NOT_OFFERED, 0, 0, 0, "tensor-parallel-size divides the columns of every expert, so that all GPUs "
      "share the work evenly"},
-    {"enable-dp-attention", KIND_NOT_OFFERED, 0, 0, 0, "tensor-parallel-size divides the heads"},
+    {"enable-dp-attention", KIND_NOT_OFFERED, 0, 0, 0, "tensor-parallel-size divides the heads; with "
+     "attention-by-requests-from also the requests of long contexts, whose KV rows every GPU holds"},
     {"nnodes", KIND_NOT_OFFERED, 0, 0, 0, "the GPUs of a plan are in one machine"},
     {"max-seqs", KIND_RENAMED, 0, 0, 0, "max-num-seqs"},
     {"max-batch-tokens", KIND_RENAMED, 0, 0, 0, "max-num-batched-tokens"},

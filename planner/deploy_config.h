@@ -33,6 +33,7 @@ typedef struct deploy_config { /* 0: not given, unless stated otherwise */
   uint32_t speculation;         /* enum plan_speculation; these four are keys of speculative-config  */
   uint32_t draft_tokens;        /* default 4; requires a method                                      */
   uint32_t match_min, match_max; /* for ngram; default 3, and the larger of 8 and match_min          */
+  uint32_t requests_context;    /* attention-by-requests-from: see plan_limits; 0: never */
   uint32_t divided_rows;        /* divide-rows-from: see graph_rows.h; default: see planner.c; means nothing with one GPU */
   uint32_t transport;           /* exchange-transport: enum plan_transport; means nothing with one GPU */
   uint32_t structured;          /* structured-outputs: 0 off, 1 on: steps have token masks               */

@@ -35,7 +35,7 @@ typedef struct draft {
   plan_grouped grouped;
   plan_limits limits;
   plan_io io;              /* filled by emit from the io buffers */
-  uint32_t io_buffer[29];  /* buffer of each plan_io field, in its order, or DRAFT_NONE */
+  uint32_t io_buffer[30];  /* buffer of each plan_io field, in its order, or DRAFT_NONE */
   uint32_t gemm_workspace; /* buffer, or DRAFT_NONE */
   bool has_masks;          /* structured-outputs: the op token_mask stands before sample */
   uint32_t divided_rows;   /* steps of at least so many token rows divide them among ranks; 0: none */

@@ -29,6 +29,8 @@ static void add_io(graph *g) {
   const bool has_prompts = l->expand_pages > 0;
   g->prompt_tiles = has_prompts ? graph_add_fixed(g, REGION_STEP, tokens * sizeof(attn_tile), "prompt_tiles") : DRAFT_NONE;
   g->contexts = has_prompts ? graph_add_fixed(g, REGION_STEP, l->max_seqs * sizeof(step_context), "contexts") : DRAFT_NONE;
+  const uint64_t own_tiles = l->ranks * (uint64_t)plan_own_tiles(l);
+  g->own_tiles = plan_has_requests(l) ? graph_add_fixed(g, REGION_STEP, own_tiles * sizeof(attn_tile), "own_tiles") : DRAFT_NONE;
   g->block_table = graph_add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * l->pages_per_seq * 4, "block_table");
   g->lists = graph_add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * TOKEN_LIST_MAX * sizeof(token_bias), "token_lists");
   if (g->plan->has_masks)
@@ -138,7 +140,7 @@ void graph_build(draft *plan, const profile *pins, const model_config *config) {
   const uint32_t io[] = {g->step,   g->token,       g->position, g->seq,    g->tiles,  g->logit_row, g->sample,
                          g->block_table, g->lists, g->sampled, g->result, g->digest, g->top, logits, g->cos_sin, g->q_scale, g->history,
                          g->prompt_tiles, g->contexts, g->index, g->meetings, g->rank_table, g->exchange, g->inbox, g->rank_x,
-                         g->rank_head, g->next, g->drafts, g->draft};
+                         g->rank_head, g->next, g->drafts, g->draft, g->own_tiles};
   _Static_assert(sizeof io / sizeof io[0] == sizeof(plan_io) / 8, "one buffer per field, in its order");
   memcpy(plan->io_buffer, io, sizeof io);
   if (g->gemm_workspace_bytes) plan->gemm_workspace = graph_add_fixed(g, REGION_WORK, g->gemm_workspace_bytes, "gemm_workspace");

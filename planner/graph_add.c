@@ -115,11 +115,23 @@ static uint32_t kind_of(const graph *g, const op_call *call) {
   return g->of_drafts ? ROWS_DRAFTS : call->rows_kind == ROWS_TOKENS ? g->token_rows : call->rows_kind;
 }
 
-static draft_ref place_of(const graph *g, draft_ref ref, uint32_t kind) {
-  static const uint64_t PARTS[ROWS_KINDS] = {[ROWS_MADE] = STEP_MADE, [ROWS_PROMPT] = STEP_PROMPT, [ROWS_DRAFTS] = STEP_DRAFTS,
-                                             [ROWS_OWN] = STEP_PARTS};
-  if (ref.buffer == g->step) ref.offset = PARTS[kind] * sizeof(step_in);
-  if (ref.buffer == g->step && kind == ROWS_OWN) ref.rank_step = sizeof(step_in);
+/* The counts of a step that an op of this kind reads: an entry of plan_io.step, the first of those of ranks for the rows that each owns. */
+static uint32_t entry_of(const graph *g, uint32_t kernel, uint32_t kind) {
+  switch (kind == ROWS_BY_HEADS ? plan_heads_kind(g->l) : kind) {
+    case ROWS_MADE: return STEP_MADE;
+    case ROWS_PROMPT: return STEP_PROMPT;
+    case ROWS_DRAFTS: return STEP_DRAFTS;
+    case ROWS_OWN: return STEP_PARTS;
+    case ROWS_BY_REQUESTS: return kernel == OP_exchange ? STEP_ALL : STEP_PARTS;
+    default: return STEP_ALL;
+  }
+}
+
+static draft_ref place_of(const graph *g, draft_ref ref, uint32_t kernel, uint32_t kind) {
+  const uint32_t entry = entry_of(g, kernel, kind);
+  if (ref.buffer == g->step) ref.offset = entry * sizeof(step_in);
+  if (ref.buffer == g->step && entry == STEP_PARTS) ref.rank_step = sizeof(step_in);
+  if (ref.buffer == g->own_tiles) ref.rank_step = plan_own_tiles(g->l) * (uint32_t)sizeof(attn_tile);
   if (ref.buffer == g->position) ref.offset = g->position_at;
   if (ref.buffer == g->tiles) ref.offset = g->tiles_at;
   return ref;
@@ -137,7 +149,7 @@ static void add_alternative(graph *g, const op_call *call, const specialise_choi
   memcpy(draft_append(&plan->args, op.args_bytes), call->args, op.args_bytes);
   for (size_t i = 0; i < call->ref_count; i++) {
     if (call->refs[i].buffer == DRAFT_NONE) continue;
-    *(draft_ref *)draft_append(&plan->refs, 1) = place_of(g, call->refs[i], kind);
+    *(draft_ref *)draft_append(&plan->refs, 1) = place_of(g, call->refs[i], call->kernel, kind);
     use(g, call->refs[i].buffer, index);
   }
   op.fixup_count = plan->refs.count - op.first_fixup;

@@ -28,6 +28,13 @@ typedef struct graph_twin { /* a work buffer, and another that has the rows of i
 } graph_twin;
 #define GRAPH_TWINS_MAX 16u
 
+typedef struct attn_split { /* the split of contexts in steps of few rows */
+  uint32_t heads;                 /* that a rank attends with */
+  uint32_t tiles;                 /* buffer of its tiles */
+  uint32_t counts, pieces, parts; /* buffers */
+  uint32_t slots;                 /* room for this many partial results; 0: nothing is split */
+} attn_split;
+
 typedef struct graph {
   draft *plan;
   const profile *pins;
@@ -42,6 +49,7 @@ typedef struct graph {
   uint32_t pass;             /* of the draft section, from 1 on; 0 before it. From the second on weights are those of the first. */
   uint32_t next_weight;      /* buffers before it are not of weights that the pass has yet to use */
   bool of_drafts;            /* rows of the ops being added are those of drafts, whatever kind the ops say */
+  uint32_t own_tiles;        /* DRAFT_NONE unless some steps attend by requests */
   uint32_t step, token, position, seq, tiles, logit_row, sample, block_table; /* buffers of the step's inputs */
   uint64_t position_at, tiles_at; /* bytes before these */
   uint32_t next, drafts, draft; /* of the draft section, or DRAFT_NONE */
@@ -57,7 +65,7 @@ typedef struct graph {
   uint32_t prompt_tiles, contexts; /* DRAFT_NONE unless prompts have their own form of attention */
   uint32_t table, head;      /* the embedding; the head's weight */
   uint32_t x;                /* residual stream */
-  uint32_t counts, pieces, parts, slots; /* of the split attention; slots: room for this many partial results */
+  attn_split split, request_split; /* the second: in steps that attend by requests */
   addend adds;               /* what the next norm adds to x, for launch rows above those of: */
   own_addend own;
   uint32_t branch;           /* of the ops being added: enum plan_branch */

@@ -146,6 +146,7 @@ typedef struct attn_buffers {
   uint32_t q, out, scratch, partial_o, partial_ml, counts, pieces; /* the last four: DRAFT_NONE if nothing is split */
   uint32_t kv, kv_scale, block_table, tiles;
   uint64_t kv_offset;
+  bool by_requests;
 } attn_buffers;
 
 static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t rows_min, uint32_t rows_max) {
@@ -163,26 +164,32 @@ static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t ro
                             ARG(mla_attn_args, pieces, b.pieces, 0),
                             ARG(mla_attn_args, scratch, b.scratch, 0),
                             ARG(mla_attn_args, meetings, g->meetings, 0)};
-  graph_add_op_rows(g, (op_call){.kernel = OP_mla_attn, .what = "mla_attn", .args = &a, .args_bytes = sizeof a, .refs = refs,
-                                 .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max,
-                                 .rank_columns = graph_ranks_all(g)});
+  graph_add_op_rows(g, (op_call){.kernel = OP_mla_attn, .what = b.by_requests ? "mla_attn by requests" : "mla_attn", .args = &a,
+                                 .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
+                                 .rows_kind = b.by_requests ? ROWS_BY_REQUESTS : ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max,
+                                 .rank_columns = b.by_requests ? 0 : graph_ranks_all(g)});
 }
 
 /* A step of one token computes the values in the same op, as long as it has few units, because every block of a head folds them. */
 #define LIFT_UNITS_MAX 64u
 
 /* Returns the row count from which on the values have their own op. */
-static uint32_t add_fold(graph *g, attn_buffers b, uint32_t w_uv, matrix value) {
+static uint32_t add_fold(graph *g, const attn_split *split, attn_buffers b, uint32_t w_uv, matrix value) {
   const plan_model *m = g->m;
-  mla_fold_args a = {.heads = g->heads, .kv_lora_rank = m->kv_lora_rank, .group_chunks = g->l->group_chunks, .slots_max = g->slots,
-                     .v_dim = m->v_dim};
-  const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, counts, g->counts, 0),
-                            ARG(mla_fold_args, parts, g->parts, 0), ARG(mla_fold_args, partial_o, b.partial_o, 0),
+  mla_fold_args a = {.heads = split->heads, .kv_lora_rank = m->kv_lora_rank, .group_chunks = g->l->group_chunks,
+                     .slots_max = split->slots, .v_dim = m->v_dim};
+  const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, counts, split->counts, 0),
+                            ARG(mla_fold_args, parts, split->parts, 0), ARG(mla_fold_args, partial_o, b.partial_o, 0),
                             ARG(mla_fold_args, partial_ml, b.partial_ml, 0), ARG(mla_fold_args, out, b.out, 0),
                             ARG(mla_fold_args, w_uv, w_uv, 0), ARG(mla_fold_args, value, value.buffer, 0)};
   op_call call = {.kernel = OP_mla_fold, .what = "mla_fold", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
                   .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = g->l->split_rows_max, .rank_columns = graph_ranks_all(g)};
-  if (div_up(longest_context(g), g->l->chunk_tokens) <= LIFT_UNITS_MAX) {
+  if (b.by_requests) { /* in which the ranks of the heads compute the values */
+    call.what = "mla_fold by requests";
+    call.rows_kind = ROWS_BY_REQUESTS;
+    call.rows_min = g->l->requests_rows;
+    call.rank_columns = 0;
+  } else if (div_up(longest_context(g), g->l->chunk_tokens) <= LIFT_UNITS_MAX) {
     a.lifts = call.rows_max = 1;
     graph_add_op_rows(g, call);
     a.lifts = 0;
@@ -230,23 +237,40 @@ static void add_widened(graph *g, mla_attn_args a, attn_buffers b) {
 }
 
 /* Returns the row count from which on the values have their own op. */
-static uint32_t add_cut_attention(graph *g, mla_attn_args a, attn_buffers b, uint32_t w_uv, matrix value) {
+static uint32_t add_cut_attention(graph *g, const attn_split *split, mla_attn_args a, attn_buffers b, uint32_t w_uv, matrix value) {
   const plan_model *m = g->m;
-  a.slots_max = g->slots;
-  b.partial_o = graph_add_work(g, (uint64_t)g->slots * g->heads * m->kv_lora_rank * 4, "partial_o");
-  b.partial_ml = graph_add_work(g, (uint64_t)g->slots * g->heads * 2 * 4, "partial_ml");
-  b.counts = g->counts;
-  b.pieces = g->pieces;
-  add_attn_form(g, a, b, 1, g->l->split_rows_max);
-  return add_fold(g, b, w_uv, value);
+  a.slots_max = split->slots;
+  b.partial_o = graph_add_work(g, (uint64_t)split->slots * split->heads * m->kv_lora_rank * 4, "partial_o");
+  b.partial_ml = graph_add_work(g, (uint64_t)split->slots * split->heads * 2 * 4, "partial_ml");
+  b.counts = split->counts;
+  b.pieces = split->pieces;
+  add_attn_form(g, a, b, b.by_requests ? g->l->requests_rows : 1, g->l->split_rows_max);
+  return add_fold(g, split, b, w_uv, value);
 }
 
-static mla_attn_args attention_of(const graph *g) {
+static mla_attn_args attention_of(const graph *g, uint32_t heads) {
   const plan_model *m = g->m;
-  return (mla_attn_args){.heads = g->heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim,
+  return (mla_attn_args){.heads = heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim,
                          .block_table_stride = g->l->pages_per_seq, .chunk_tokens = g->l->chunk_tokens,
                          .group_chunks = g->l->group_chunks, .scale_log2 = m->softmax_scale_log2,
                          .kv_format = g->plan->quant.kv_format, .list_max = g->plan->quant.index_topk};
+}
+
+/* In a step that attends by requests: queries of all heads come to the owner of a row, which attends, and each rank gets what is of its
+ * heads. */
+static void add_by_requests(graph *g, attn_buffers b, matrix q, matrix out) {
+  const plan_model *m = g->m;
+  const attn_split *split = &g->request_split;
+  const mla_attn_args a = attention_of(g, m->heads);
+  const uint64_t rows = g->l->split_rows_max, floats = attn_scratch_floats(attn_pass_rows(m->heads), m->kv_lora_rank);
+  b.by_requests = true;
+  b.q = graph_ranks_to_requests(g, "q_latent exchange", q, rows).buffer;
+  const matrix whole = graph_add_matrix(g, rows, m->heads * m->kv_lora_rank, 2, "attn_latent by requests");
+  b.out = whole.buffer;
+  b.tiles = split->tiles;
+  b.scratch = graph_add_work(g, SPECIALISE_ATTN_CTAS * floats * 4, "attn_scratch by requests");
+  add_cut_attention(g, split, a, b, DRAFT_NONE, (matrix){.buffer = DRAFT_NONE});
+  graph_ranks_from_requests(g, "attn_latent exchange", whole, out);
 }
 
 /* Attention over whole contexts, then over split ones if there may be any. lifted_from: row count from which on the values have their own
@@ -255,19 +279,21 @@ static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix val
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
   matrix out = graph_add_matrix(g, g->rows, g->heads * m->kv_lora_rank, 2, "attn_latent");
-  mla_attn_args a = attention_of(g);
+  mla_attn_args a = attention_of(g, g->heads);
   attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, g->kv, g->kv_scale,
-                    g->block_table, g->tiles, g->layer * g->kv_layer_bytes};
-  const uint32_t split_rows = g->slots > 0 ? l->split_rows_max : 0;
+                    g->block_table, g->tiles, g->layer * g->kv_layer_bytes, false};
+  const bool by_requests = plan_has_requests(l) && g->pass == 0;
+  const uint32_t split_rows = g->split.slots > 0 ? l->split_rows_max : 0;
   const bool has_whole = split_rows < l->max_batch_tokens;
   uint32_t wide = has_whole || plan_has_widening(l) ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one buffer for both forms */
   uint32_t floats = max_u32(wide, attn_scratch_floats(attn_pass_rows(g->heads), m->kv_lora_rank));
   if (attn_may_spread(&a)) floats = max_u32(floats, attn_block_floats(&a));
   b.scratch = graph_add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * floats * 4, "attn_scratch");
-  g->token_rows = read_rows(g);
+  g->token_rows = by_requests ? ROWS_BY_HEADS : read_rows(g);
   if (has_whole) add_attn_form(g, a, b, split_rows + 1, l->max_batch_tokens);
-  if (split_rows > 0) *lifted_from = add_cut_attention(g, a, b, w_uv, value);
+  if (split_rows > 0) *lifted_from = add_cut_attention(g, &g->split, a, b, w_uv, value);
   else *lifted_from = 1;
+  if (by_requests) add_by_requests(g, b, q_latent, out);
   if (plan_has_widening(l)) add_widened(g, a, b);
   g->token_rows = absorbed_rows(g);
   return out;
@@ -348,46 +374,51 @@ void graph_attention_add(graph *g) {
 }
 
 /* Room for units: all groups of every sequence, plus for every worker a group split into chunks, up to a limit. */
-static uint32_t count_slots(const graph *g) {
+static uint32_t count_slots(const graph *g, uint32_t heads) {
   const plan_limits *l = g->l;
-  const mla_attn_args a = attention_of(g);
+  const mla_attn_args a = attention_of(g, heads);
   if (attn_takes_turns(&a)) return 0; /* nothing is split */
   uint64_t chunks = div_up(longest_context(g), l->chunk_tokens), groups = div_up(chunks, l->group_chunks);
   uint64_t slots = l->split_rows_max * groups + (uint64_t)SPECIALISE_ATTN_CTAS * l->group_chunks;
-  uint64_t slot_bytes = (uint64_t)g->heads * (g->m->kv_lora_rank + 2) * 4, most = PARTIAL_BYTES_MAX / slot_bytes;
+  uint64_t slot_bytes = (uint64_t)heads * (g->m->kv_lora_rank + 2) * 4, most = PARTIAL_BYTES_MAX / slot_bytes;
   if (slots > l->split_rows_max * chunks) slots = l->split_rows_max * chunks;
   return (uint32_t)(slots > most ? most : slots);
 }
 
 /* The split of the attention, for all layers. The estimates are nanoseconds measured on an H200; only the split depends on them, and no
  * bit. */
-static void cut_latent(graph *g) {
+static void cut_latent(graph *g, attn_split *split, bool by_requests) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
-  const bool is_narrow = g->heads <= 32;
-  attn_cut_args a = {.heads = g->heads, .block_table_stride = l->pages_per_seq, .chunk_tokens = l->chunk_tokens,
-                     .group_chunks = l->group_chunks, .slots_max = count_slots(g), .split_ns = 2500,
-                     .list_max = g->plan->quant.index_topk};
+  const bool is_narrow = split->heads <= 32;
+  attn_cut_args a = {.heads = split->heads, .block_table_stride = l->pages_per_seq, .chunk_tokens = l->chunk_tokens,
+                     .group_chunks = l->group_chunks, .slots_max = count_slots(g, split->heads), .split_ns = 2500,
+                     .list_max = g->plan->quant.index_topk, .all_late = by_requests};
   a.workers = is_narrow ? SPECIALISE_ATTN_CTAS : SPECIALISE_ATTN_CTAS / 2; /* 2-CTA clusters */
   a.block_ns = is_narrow ? 1000 : 1500;
   a.piece_ns = is_narrow ? 500 : 2000;
   a.stream_ns = plan_kv_row_bytes(m, &g->plan->quant, &g->plan->grouped, l) * 64 / 4300;
-  a.slot_ns = g->heads * m->kv_lora_rank * 8 / 3000;
-  g->slots = a.slots_max;
-  if (g->slots == 0) return;
-  g->counts = graph_add_work(g, sizeof(attn_counts), "attn_counts");
-  g->pieces = graph_add_work(g, ((uint64_t)l->split_rows_max + g->slots) * sizeof(attn_piece), "attn_pieces");
-  g->parts = graph_add_work(g, (uint64_t)l->split_rows_max * sizeof(attn_part), "attn_parts");
-  const draft_ref refs[] = {ARG(attn_cut_args, step, g->step, 0),     ARG(attn_cut_args, tiles, g->tiles, 0),
-                            ARG(attn_cut_args, block_table, g->block_table, 0), ARG(attn_cut_args, counts, g->counts, 0),
-                            ARG(attn_cut_args, pieces, g->pieces, 0), ARG(attn_cut_args, parts, g->parts, 0)};
+  a.slot_ns = split->heads * m->kv_lora_rank * 8 / 3000;
+  split->slots = a.slots_max;
+  if (split->slots == 0) return;
+  split->counts = graph_add_work(g, sizeof(attn_counts), "attn_counts");
+  split->pieces = graph_add_work(g, ((uint64_t)l->split_rows_max + split->slots) * sizeof(attn_piece), "attn_pieces");
+  split->parts = graph_add_work(g, (uint64_t)l->split_rows_max * sizeof(attn_part), "attn_parts");
+  const draft_ref refs[] = {ARG(attn_cut_args, step, g->step, 0),     ARG(attn_cut_args, tiles, split->tiles, 0),
+                            ARG(attn_cut_args, block_table, g->block_table, 0), ARG(attn_cut_args, counts, split->counts, 0),
+                            ARG(attn_cut_args, pieces, split->pieces, 0), ARG(attn_cut_args, parts, split->parts, 0)};
   g->token_rows = read_rows(g);
-  graph_add_op_rows(g, (op_call){.kernel = OP_attn_cut, .what = "attn_cut", .args = &a, .args_bytes = sizeof a, .refs = refs,
-                           .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = l->split_rows_max});
+  graph_add_op_rows(g, (op_call){.kernel = OP_attn_cut, .what = by_requests ? "attn_cut by requests" : "attn_cut", .args = &a,
+                                 .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
+                                 .rows_kind = by_requests ? ROWS_BY_REQUESTS : ROWS_TOKENS, .rows_min = by_requests ? l->requests_rows : 1,
+                                 .rows_max = l->split_rows_max});
   g->token_rows = ROWS_TOKENS;
 }
 
 void graph_attention_cut(graph *g) {
+  g->split = (attn_split){.heads = g->heads, .tiles = g->tiles};
+  g->request_split = (attn_split){.heads = g->m->heads, .tiles = g->own_tiles};
   if (plan_is_grouped(&g->plan->grouped)) graph_grouped_cut(g);
-  else cut_latent(g);
+  else cut_latent(g, &g->split, false);
+  if (plan_has_requests(g->l)) cut_latent(g, &g->request_split, true);
 }

@@ -125,7 +125,8 @@ static void add_form(graph *g, const shape *s, matrix q, matrix out, uint32_t sc
   const bool is_split = u.o != DRAFT_NONE;
   const attn_args a = {.heads = s->heads, .kv_heads = s->kv_heads, .head_dim = s->head_dim, .v_dim = s->v_dim,
                        .block_table_stride = g->l->pages_per_seq, .chunk_tokens = g->l->chunk_tokens,
-                       .slots_max = is_split ? g->slots : 0, .scale_log2 = m->softmax_scale_log2, .kv_format = g->plan->quant.kv_format};
+                       .slots_max = is_split ? g->split.slots : 0, .scale_log2 = m->softmax_scale_log2,
+                       .kv_format = g->plan->quant.kv_format};
   const draft_ref refs[] = {ARG(attn_args, step, g->step, 0),
                             ARG(attn_args, tiles, g->tiles, 0),
                             ARG(attn_args, q, q.buffer, 0),
@@ -135,8 +136,8 @@ static void add_form(graph *g, const shape *s, matrix q, matrix out, uint32_t sc
                             ARG(attn_args, out, out.buffer, 0),
                             ARG(attn_args, partial_o, u.o, 0),
                             ARG(attn_args, partial_ml, u.ml, 0),
-                            ARG(attn_args, counts, is_split ? g->counts : DRAFT_NONE, 0),
-                            ARG(attn_args, pieces, is_split ? g->pieces : DRAFT_NONE, 0),
+                            ARG(attn_args, counts, is_split ? g->split.counts : DRAFT_NONE, 0),
+                            ARG(attn_args, pieces, is_split ? g->split.pieces : DRAFT_NONE, 0),
                             ARG(attn_args, scratch, scratch, 0)};
   graph_add_op_rows(g, (op_call){.kernel = OP_attn, .what = "attn", .args = &a, .args_bytes = sizeof a, .refs = refs,
                                  .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max,
@@ -144,9 +145,9 @@ static void add_form(graph *g, const shape *s, matrix q, matrix out, uint32_t sc
 }
 
 static void add_fold(graph *g, const shape *s, units u, matrix out) {
-  const attn_fold_args a = {.heads = s->heads, .v_dim = s->v_dim, .slots_max = g->slots};
-  const draft_ref refs[] = {ARG(attn_fold_args, step, g->step, 0), ARG(attn_fold_args, counts, g->counts, 0),
-                            ARG(attn_fold_args, parts, g->parts, 0), ARG(attn_fold_args, partial_o, u.o, 0),
+  const attn_fold_args a = {.heads = s->heads, .v_dim = s->v_dim, .slots_max = g->split.slots};
+  const draft_ref refs[] = {ARG(attn_fold_args, step, g->step, 0), ARG(attn_fold_args, counts, g->split.counts, 0),
+                            ARG(attn_fold_args, parts, g->split.parts, 0), ARG(attn_fold_args, partial_o, u.o, 0),
                             ARG(attn_fold_args, partial_ml, u.ml, 0), ARG(attn_fold_args, out, out.buffer, 0)};
   graph_add_op_rows(g, (op_call){.kernel = OP_attn_fold, .what = "attn_fold", .args = &a, .args_bytes = sizeof a, .refs = refs,
                                  .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = g->l->split_rows_max,
@@ -162,8 +163,8 @@ static matrix add_attention(graph *g, const shape *s, matrix q) {
   const uint32_t scratch = graph_add_work(g, floats * 4, "attn_scratch");
   if (l->split_rows_max < l->max_batch_tokens)
     add_form(g, s, q, out, scratch, (units){DRAFT_NONE, DRAFT_NONE}, l->split_rows_max + 1, l->max_batch_tokens);
-  const units u = {graph_add_work(g, (uint64_t)g->slots * s->heads * s->v_dim * 4, "partial_o"),
-                   graph_add_work(g, (uint64_t)g->slots * s->heads * 2 * 4, "partial_ml")};
+  const units u = {graph_add_work(g, (uint64_t)g->split.slots * s->heads * s->v_dim * 4, "partial_o"),
+                   graph_add_work(g, (uint64_t)g->split.slots * s->heads * 2 * 4, "partial_ml")};
   add_form(g, s, q, out, scratch, u, 1, l->split_rows_max);
   add_fold(g, s, u, out);
   return out;
@@ -199,14 +200,14 @@ void graph_grouped_cut(graph *g) {
   a.workers = SPECIALISE_GROUPED_CTAS;
   a.stream_ns = max_u32(1, block_bytes / 4300);
   a.slot_ns = max_u32(1, s.heads * s.v_dim * 8 / 3000);
-  g->slots = a.slots_max;
-  ASSERT(g->slots > 0);
-  g->counts = graph_add_work(g, sizeof(attn_counts), "attn_counts");
-  g->pieces = graph_add_work(g, ((uint64_t)l->split_rows_max + g->slots) * sizeof(attn_piece), "attn_pieces");
-  g->parts = graph_add_work(g, (uint64_t)l->split_rows_max * sizeof(attn_part), "attn_parts");
+  g->split.slots = a.slots_max;
+  ASSERT(g->split.slots > 0);
+  g->split.counts = graph_add_work(g, sizeof(attn_counts), "attn_counts");
+  g->split.pieces = graph_add_work(g, ((uint64_t)l->split_rows_max + g->split.slots) * sizeof(attn_piece), "attn_pieces");
+  g->split.parts = graph_add_work(g, (uint64_t)l->split_rows_max * sizeof(attn_part), "attn_parts");
   const draft_ref refs[] = {ARG(attn_cut_args, step, g->step, 0),     ARG(attn_cut_args, tiles, g->tiles, 0),
-                            ARG(attn_cut_args, block_table, g->block_table, 0), ARG(attn_cut_args, counts, g->counts, 0),
-                            ARG(attn_cut_args, pieces, g->pieces, 0), ARG(attn_cut_args, parts, g->parts, 0)};
+                            ARG(attn_cut_args, block_table, g->block_table, 0), ARG(attn_cut_args, counts, g->split.counts, 0),
+                            ARG(attn_cut_args, pieces, g->split.pieces, 0), ARG(attn_cut_args, parts, g->split.parts, 0)};
   graph_add_op_rows(g, (op_call){.kernel = OP_attn_cut, .what = "attn_cut", .args = &a, .args_bytes = sizeof a, .refs = refs,
                            .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = l->split_rows_max});
 }

@@ -47,7 +47,7 @@ static void add_exchange(graph *g, tables *t, const char *what, uint32_t kind, u
   if (rows_min > rows_max) return;
   /* NCCL gathers one rank's rows after another's; they are put in their places afterwards. */
   const uint32_t inbox = g->l->transport == TRANSPORT_NCCL ? graph_add_work(g, t->bytes, "exchange_inbox") : g->inbox;
-  t->args.rows_kind = kind;
+  t->args.rows_kind = kind == ROWS_LOGITS ? ROWS_LOGITS : ROWS_TOKENS;
   t->args.nth = g->exchanges++;
   t->args.count = g->ranks;
   draft_ref *others = t->refs + 2 * t->count;
@@ -57,7 +57,8 @@ static void add_exchange(graph *g, tables *t, const char *what, uint32_t kind, u
   others[3] = (draft_ref)ARG(exchange_args, state, g->exchange, 0);
   graph_add_op_rows(g, (op_call){.kernel = OP_exchange, .what = what, .args = &t->args, .args_bytes = sizeof t->args, .refs = t->refs,
                                  .ref_count = 4 + 2 * t->count, .rows_kind = kind, .rows_min = rows_min,
-                                 .rows_max = rows_max});
+                                 .rows_max = rows_max,
+                                 .rank_columns = t->args.form == EXCHANGE_PARTS ? graph_ranks_all(g) : 0});
 }
 
 matrix graph_ranks_gather(graph *g, const char *what, matrix own, uint32_t columns, uint32_t element_bytes, uint32_t kind) {
@@ -77,6 +78,20 @@ matrix graph_ranks_gather_from(graph *g, const char *what, matrix own, uint32_t 
   t.args.form = EXCHANGE_OWNERS;
   add_exchange(g, &t, what, ROWS_TOKENS, max_u32(rows_min, whole_max + 1), last);
   return (matrix){.buffer = whole, .stride = own.stride * g->ranks};
+}
+
+matrix graph_ranks_to_requests(graph *g, const char *what, matrix own, uint64_t rows) {
+  tables t = {.args = {.form = EXCHANGE_OWNERS}};
+  const uint32_t whole = add_table(g, &t, what, own.buffer, own.offset, own.stride * 2, rows, 1);
+  add_exchange(g, &t, what, ROWS_BY_REQUESTS, g->l->requests_rows, g->l->split_rows_max);
+  return (matrix){.buffer = whole, .stride = own.stride * g->ranks};
+}
+
+void graph_ranks_from_requests(graph *g, const char *what, matrix whole, matrix own) {
+  tables t = {.count = 1, .args = {.form = EXCHANGE_PARTS, .part_bytes = {own.stride * 2}, .rows_mul = {1}}};
+  t.refs[0] = (draft_ref)ARG(exchange_args, x, whole.buffer, 0);
+  t.refs[1] = (draft_ref)ARG(exchange_args, y, own.buffer, 0);
+  add_exchange(g, &t, what, ROWS_BY_REQUESTS, g->l->requests_rows, g->l->split_rows_max);
 }
 
 void graph_ranks_gather_owned(graph *g, const char *what, const exchange_table *list, uint32_t count, uint32_t rows_min) {

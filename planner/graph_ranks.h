@@ -32,6 +32,11 @@ matrix graph_ranks_gather(graph *g, const char *what, matrix own, uint32_t colum
  * only the owner of a row gets it. */
 matrix graph_ranks_gather_from(graph *g, const char *what, matrix own, uint32_t rows_min, bool to_owners);
 
+/* In steps that attend by requests: bf16 rows of which every rank has its own columns, whole to the owner of each row; and the reverse,
+ * into rows of a rank's columns. `rows`: of the tables. */
+matrix graph_ranks_to_requests(graph *g, const char *what, matrix own, uint64_t rows);
+void graph_ranks_from_requests(graph *g, const char *what, matrix whole, matrix own);
+
 typedef struct exchange_table { /* of EXCHANGE_ROWS: the rows that a rank owns, x, and those of all, y */
   uint32_t x, y, x_offset, y_offset, part_bytes, x_stride, y_stride;
   uint32_t x_rank_step; /* bytes, see draft_ref */

@@ -184,6 +184,18 @@ static uint32_t divided_rows(const sources *s, const plan_limits *l) {
   return or_default(s->deploy.divided_rows, max_u32(DIVIDED_ROWS_DEFAULT, l->split_rows_max + 1));
 }
 
+/* Attention by requests is for latent attention that reads whole contexts: top-k lists bound what is read, and KV heads are divided. */
+static bool can_attend_by_requests(const sources *s, const plan_limits *l) {
+  return l->ranks > 1 && l->transport == TRANSPORT_PEER && !plan_is_grouped(&s->model.grouped) && s->model.quant.index_heads == 0 &&
+         l->split_rows_max >= l->ranks;
+}
+
+static void resolve_requests(const sources *s, plan_limits *l) {
+  if (s->deploy.requests_context == 0 || !can_attend_by_requests(s, l)) return;
+  l->requests_rows = l->ranks;
+  l->requests_context = s->deploy.requests_context;
+}
+
 /* The prediction layer can be used. */
 static bool can_predict(const sources *s) {
   return s->model.prediction_layers > 0 && s->model.plan.layers < LAYERS_MAX && s->deploy.parity == PARITY_STRICT;
@@ -329,6 +341,9 @@ static void add_notes(const sources *s, draft *plan) {
              plan->limits.max_len, s->model.rope.original_length);
     draft_note(plan, note);
   }
+  if (s->deploy.requests_context && plan->limits.ranks > 1 && !plan_has_requests(&plan->limits))
+    draft_note(plan, "attention-by-requests-from is without effect: it needs latent attention without top-k lists, peer transport and "
+               "decode steps of at least a row for each GPU");
   if (plan->limits.parity == PARITY_FAST_PREFILL) note_forms(plan);
   if (plan->gemms.count && s->shipped) {
     snprintf(note, sizeof note, "library pins of the shipped profile %.40s; where they cannot run they are left out, the bits are the same",
@@ -354,6 +369,7 @@ static status build(const sources *s, const plan_limits *limits, draft *plan) {
   plan->limits = *limits;
   plan->has_masks = s->deploy.structured != 0;
   TRY(resolve_ladder(&s->deploy, limits, plan));
+  resolve_requests(s, &plan->limits);
   plan->divided_rows = divided_rows(s, &plan->limits);
   graph_build(plan, &s->known, &s->model);
   guarantees_write(plan);

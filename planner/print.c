@@ -139,7 +139,8 @@ static uint32_t constant_of(const plan_header *plan, const plan_op *op, const ch
 }
 
 /* Of an exchange whose rows have owners, which therefore sends each row once, or receives it from one rank. */
-static const char *const OWNER_FORMS[] = {[EXCHANGE_OWNERS] = "to owners", [EXCHANGE_ROWS] = "from owners"};
+static const char *const OWNER_FORMS[] = {[EXCHANGE_OWNERS] = "to owners", [EXCHANGE_ROWS] = "from owners",
+                                          [EXCHANGE_PARTS] = "parts from owners"};
 
 typedef struct sending { /* what an op sends to the other ranks */
   const char *name, *form; /* name: without "layer 12 "; form: see kernels_src/ranks/README.md */
@@ -397,7 +398,8 @@ static void print_pointer(FILE *out, const plan_header *plan, const plan_fixup *
 void print_ops(FILE *out, const plan_header *plan) {
   const plan_op *ops = items(plan, plan->ops);
   const plan_fixup *fixups = items(plan, plan->fixups);
-  static const char *const kinds[] = {"rows", "logits rows", "made rows", "prompts' rows", "drafts' rows", "own rows"};
+  static const char *const kinds[] = {"rows", "logits rows", "made rows", "prompts' rows", "drafts' rows", "own rows",
+                                      "rows by heads", "rows by requests"};
   fprintf(out, "\nOps (index, name, kernel: rows, side branch; grid; library pins; pointers in the order of the arguments)\n");
   for (uint32_t i = 0; i < plan->ops.count; i++) {
     const plan_op *op = &ops[i];

@@ -53,8 +53,9 @@ status bench_ops_check(const bench *self);
 status bench_ops_measure(bench *self);
 status bench_model_measure(bench *self);
 
-/* Launch rows of an op in a step; 0 if it does not run at this row count. */
+/* Launch rows of an op in a step that attends by heads; 0 if it does not run at this row count. */
 static inline uint32_t bench_rows(const plan *p, const plan_op *op, uint32_t token_rows, uint32_t logit_rows) {
+  if (op->rows_kind == ROWS_BY_REQUESTS) return 0;
   uint32_t rows = op->rows_kind == ROWS_LOGITS ? logit_rows
                   : op->rows_kind == ROWS_OWN  ? plan_own_rows(&p->header->limits, token_rows)
                                                : token_rows;

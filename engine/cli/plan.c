@@ -52,12 +52,17 @@ static const char HELP[] =
   "  --exchange-transport WORD  between these GPUs: peer, into each other's memory; nccl, for GPUs that\n"
   "                      do not reach it (peer)\n"
   "  --divide-rows-from N  least rows of a step that they divide (512)\n"
+  "  --attention-by-requests-from N  least tokens of a context, on average over a step that generates,\n"
+  "                      from which each GPU attends for its share of the requests with all heads, not\n"
+  "                      for all requests with its heads (never); latent attention only\n"
   "  --structured-outputs on|off  room for token masks, so that requests may ask for a regex or a JSON\n"
   "                      schema; no bit of another request depends on it (off)\n"
   "  --expand-tokens N   fast-prefill: context tokens expanded at a time (8 * max-model-len, or 256 *\n"
   "                      max-num-seqs if that is more; at most 65536). With a KV cache other than bf16:\n"
   "                      context tokens that a step dequantizes for prompts; longer ones are read as\n"
-  "                      they are (65536, at least max-model-len; none for up to 32 heads)\n\n"
+  "                      they are (65536, at least max-model-len; none for up to 32 heads)\n\n";
+
+static const char NUMERICS_HELP[] =
   "Numerics; another value is another numerics id:\n"
   "  --parity WORD       strict; fast-prefill: prompts use another form of attention, with other bits\n"
   "                      (strict)\n"
@@ -80,7 +85,7 @@ typedef struct plan_run {
 
 static status parse_arguments(plan_run *self, int argc, char **argv) {
   uint32_t count = 0;
-  cli_option table[33] = {{"--output", cli_options_text, &self->output}, {"-o", cli_options_text, &self->output},
+  cli_option table[34] = {{"--output", cli_options_text, &self->output}, {"-o", cli_options_text, &self->output},
                           {"--profile", cli_options_text, &self->profile}, {"--force", NULL, &self->force},
                           {"--quiet", NULL, &self->quiet}};
   cli_config_options(&self->config, CLI_CONFIG_PLAN, table, ARRAY_LEN(table));
@@ -142,7 +147,7 @@ static status make(plan_run *self) {
 
 int cli_plan(int argc, char **argv) {
   if (cli_options_ask_help(argc, argv)) {
-    fputs(HELP, stdout);
+    printf("%s%s", HELP, NUMERICS_HELP);
     return 0;
   }
   plan_run self = {.words = calloc((size_t)argc, sizeof(char *))};

@@ -48,6 +48,7 @@ void cli_config_options(cli_config *self, uint32_t user, cli_option *rows, size_
     "--max-num-seqs", "--max-num-batched-tokens", "--max-model-len", "--max-logit-rows", "--kv-pages", "--kv-memory-bytes",
     "--gpu-memory-utilization", "--device-memory-bytes", "--ladder", "--parity", "--expand-tokens", "--latent-norm-eps", "--kv-cache-dtype",
     "--kv-cache-scales", "--chunk-tokens", "--group-chunks", "--tensor-parallel-size", "--exchange-transport", "--divide-rows-from",
+    "--attention-by-requests-from",
     "--structured-outputs", "--speculative-config.method", "--speculative-config.num-speculative-tokens",
     "--speculative-config.prompt-lookup-min",
     "--speculative-config.prompt-lookup-max"};

@@ -37,6 +37,7 @@ const cli_config_key cli_config_keys[] = {
   {"speculative-config.prompt-lookup-max", PLANNER},
   {"exchange-transport", PLANNER},
   {"divide-rows-from", PLANNER},
+  {"attention-by-requests-from", PLANNER},
   {"structured-outputs", PLANNER},
   /* The engine. */
   {"device", ENGINE | DOCTOR, 0, "auto"},

@@ -29,7 +29,8 @@ static bool is_written(const attn_cut_args *a, u32 page) {
 }
 
 static u32 early_blocks(const attn_cut_args *a, const attn_piece *p) {
-  u32 early = 0, end = a->list_max ? 0 : min_u32(p->end_block, p->tile.position / PAGE_TOKENS); /* top-k lists always belong to this step */
+  const bool has_early = !a->list_max && !a->all_late; /* top-k lists always belong to this step */
+  u32 early = 0, end = has_early ? min_u32(p->end_block, p->tile.position / PAGE_TOKENS) : 0;
   const u32 *pages = a->block_table + (u64)p->tile.seq * a->block_table_stride;
   while (early < ATTN_EARLY && p->first_block + early < end && !is_written(a, pages[p->first_block + early])) early++;
   return early;

@@ -30,7 +30,8 @@ void backend_gpu_launch_own(backend_gpu *self, uint32_t index, uint32_t side, ui
   tensor_maps maps;
   /* Where KV rows are dequantized, the rows of one part of a step are anywhere among the step's rows. */
   const plan_limits *limits = &self->common.plan->header->limits;
-  const bool is_part = (op->plan->rows_kind == ROWS_MADE || op->plan->rows_kind == ROWS_PROMPT) && plan_has_widening(limits);
+  const uint32_t kind = op->plan->rows_kind == ROWS_BY_HEADS ? plan_heads_kind(limits) : op->plan->rows_kind;
+  const bool is_part = (kind == ROWS_MADE || kind == ROWS_PROMPT) && plan_has_widening(limits);
   const uint32_t seen = is_part ? limits->max_batch_tokens : rows;
   if (backend_gpu_maps(self, op->plan->kernel, own->specs, own->spec_count, op->args[side], seen, &maps)) work.maps = &maps;
   gpu_launch(self->device, lane.stream, &work);

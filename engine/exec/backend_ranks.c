@@ -6,7 +6,7 @@
  * all ranks at once. Read next: exec.c, gather.h, kernels_src/abi_ranks.h. */
 #include "exec/backend.h"
 
-#define GRAPHS_MAX (2u * LADDER_MAX + 8u)
+#define GRAPHS_MAX (4u * LADDER_MAX + 8u)
 
 struct backend_graph { /* one of each rank */
   backend_graph *of[RANKS_MAX];

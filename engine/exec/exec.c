@@ -190,6 +190,7 @@ static exec_rows rows_of_step(const exec *self, uint32_t side) {
   if (rows.kind[ROWS_PROMPT] == 0) return rows;
   /* An op for one row makes the value rows itself, which is right in steps of one token; here another op makes all of them. */
   if (plan_has_widening(&header->limits) && rows.kind[ROWS_MADE] == 1) rows.kind[ROWS_MADE] = 2;
+  rows.kind[ROWS_BY_HEADS] = rows.kind[plan_heads_kind(&header->limits)];
   const step_context *contexts = (const step_context *)(const void *)(self->image[side] + header->io.contexts);
   rows.pieces = (uint32_t)div_up(contexts_pages(contexts, head[STEP_PROMPT].seq_count), header->limits.expand_pages);
   return rows;
@@ -239,6 +240,8 @@ static void upload_image(exec *self, uint32_t side) {
   const uint8_t *image = self->image[side];
   const step_in *head = (const step_in *)(const void *)(image + io->step);
   uint64_t rows = head->token_count, step = exec_address(self, exec_region(REGION_STEP, side), 0), bytes;
+  const plan_limits *limits = &self->plan->header->limits;
+  const uint64_t own_tiles = self->by_requests[side] ? sizeof(attn_tile) * (uint64_t)self->ranks * plan_own_tiles(limits) : 0;
   const bool has_prompts = head[STEP_PROMPT].token_count > 0, has_mtp = plan_has_mtp(&self->plan->header->limits);
   const table all[] = {{io->step, plan_step_entries(&self->plan->header->limits) * sizeof *head}, {io->logit_row, 4ull * head->logit_count},
                        {io->sample, sizeof(sample_param) * head->logit_count},
@@ -246,7 +249,8 @@ static void upload_image(exec *self, uint32_t side) {
                        {io->position, 4 * rows}, {io->seq, 4 * rows}, {io->next, has_mtp * 4 * rows},
                        {io->tiles, sizeof(attn_tile) * head[STEP_MADE].tile_count},
                        {io->prompt_tiles, has_prompts * sizeof(attn_tile) * head[STEP_PROMPT].tile_count},
-                       {io->contexts, has_prompts * sizeof(step_context) * head[STEP_PROMPT].seq_count}};
+                       {io->contexts, has_prompts * sizeof(step_context) * head[STEP_PROMPT].seq_count},
+                       {io->own_tiles, own_tiles}};
   table tables[ARRAY_LEN(all)];
   size_t count = 0;
   for (size_t i = 0; i < ARRAY_LEN(all); i++)
@@ -422,6 +426,19 @@ void exec_divide_rows(exec *self, uint32_t side) {
   }
 }
 
+/* Writes the tiles of each rank: the rows that it owns. */
+static void deal_tiles(exec *self, uint32_t side) {
+  const plan_header *header = self->plan->header;
+  uint8_t *image = self->image[side];
+  const step_in *head = (const step_in *)(const void *)(image + header->io.step);
+  const uint32_t *seq = (const uint32_t *)(const void *)(image + header->io.seq);
+  const uint32_t *position = (const uint32_t *)(const void *)(image + header->io.position);
+  attn_tile *tiles = (attn_tile *)(void *)(image + header->io.own_tiles);
+  for (uint32_t row = 0; row < head->token_count; row++)
+    tiles[row % self->ranks * plan_own_tiles(&header->limits) + row / self->ranks] =
+        (attn_tile){.row = row, .count = 1, .seq = seq[row], .position = position[row]};
+}
+
 /* All that comes before the ops of a step. Returns its head. */
 static const step_in *begin_step(exec *self, uint32_t side) {
   ASSERT(side < 2);
@@ -433,6 +450,7 @@ static const step_in *begin_step(exec *self, uint32_t side) {
   ASSERT(head[STEP_DRAFTS].token_count <= (plan_has_mtp(limits) ? min_u32(head->logit_count, limits->max_seqs) : 0));
   ranks_renew(self);
   exec_divide_rows(self, side);
+  if (self->by_requests[side]) deal_tiles(self, side);
   upload_inputs(self, side);
   if (self->options.poison) poison_range(self, exec_address(self, REGION_WORK, 0), self->plan->regions[REGION_WORK].bytes);
   return head;
@@ -451,18 +469,42 @@ static void mark(exec *self, uint32_t number) {
   if (self->is_timed) self->backend->calls->mark(self->backend, number);
 }
 
+/* Whether a step of generated tokens attends by requests. */
+static bool attends_by_requests(const exec *self, uint32_t side) {
+  const plan_header *header = self->plan->header;
+  const plan_limits *limits = &header->limits;
+  const step_in *head = (const step_in *)(const void *)(self->image[side] + header->io.step);
+  const uint32_t *position = (const uint32_t *)(const void *)(self->image[side] + header->io.position), rows = head->token_count;
+  uint64_t tokens = 0;
+  if (!plan_has_requests(limits) || rows < limits->requests_rows || rows > limits->split_rows_max) return false;
+  for (uint32_t i = 0; i < rows; i++) tokens += position[i] + 1ull;
+  return tokens >= (uint64_t)limits->requests_context * rows;
+}
+
+/* Runs the ops of a step: those of a ladder size, or with rung_count those of its rows. */
+static void run_step(exec *self, uint32_t side, uint32_t rung) {
+  const bool by_requests = self->by_requests[side], is_captured = rung < self->rung_count;
+  backend_graph *graph = !is_captured ? NULL : by_requests ? self->request_graphs[rung][side] : self->graphs[rung][side];
+  if (graph) {
+    self->backend->calls->replay(self->backend, graph, "decode graph");
+    return;
+  }
+  const uint32_t size = is_captured ? self->plan->ladder[rung] : 0;
+  const exec_rows rows = is_captured ? exec_rows_most(&self->plan->header->limits, size, size) : rows_of_step(self, side);
+  exec_run_ops(self, side, by_requests ? exec_rows_by_requests(rows) : rows);
+}
+
 void exec_submit(exec *self, uint32_t side, bool decode) {
   uint64_t step = self->submitted;
   self->is_marked[step % EXEC_TIMED_STEPS] = true;
   self->is_chained[step % EXEC_TIMED_STEPS] = step > self->waited && self->is_marked[(step - 1) % EXEC_TIMED_STEPS];
+  self->by_requests[side] = decode && attends_by_requests(self, side);
   const step_in *head = begin_step(self, side);
   ASSERT(!decode || head->logit_count == head->token_count);
   const bool is_captured = decode && (!plan_has_mtp(&self->plan->header->limits) || head[STEP_DRAFTS].token_count > 0);
   uint32_t rung = is_captured ? rung_for(self, head->token_count) : self->rung_count;
   mark(self, mark_of(self, step));
-  if (rung == self->rung_count) exec_run_ops(self, side, rows_of_step(self, side));
-  else if (self->graphs[rung][side]) self->backend->calls->replay(self->backend, self->graphs[rung][side], "decode graph");
-  else exec_run_ops(self, side, exec_rows_most(&self->plan->header->limits, self->plan->ladder[rung], self->plan->ladder[rung]));
+  run_step(self, side, rung);
   mark(self, mark_of(self, step) + 1);
   end_step(self, side, head);
 }
@@ -498,7 +540,9 @@ exec_results exec_wait(exec *self, uint32_t side) {
 
 static void wait_for(exec *self, const char *what) { self->backend->calls->sync(self->backend, what); }
 
+/* By heads: a trace has the places of that form, and the bits are the same. */
 void exec_submit_watched(exec *self, uint32_t side, exec_see *see, void *context) {
+  self->by_requests[side] = false;
   const step_in *head = begin_step(self, side);
   self->is_marked[self->submitted % EXEC_TIMED_STEPS] = self->is_chained[self->submitted % EXEC_TIMED_STEPS] = false;
   exec_rows all = rows_of_step(self, side);
@@ -517,7 +561,7 @@ void exec_submit_watched(exec *self, uint32_t side, exec_see *see, void *context
 void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool follows) {
   ASSERT(op < self->op_count);
   exec_rows all = exec_rows_made(&self->plan->header->limits, token_rows, logit_rows, token_rows);
-  all.kind[ROWS_PROMPT] = token_rows;
+  all.kind[ROWS_PROMPT] = all.kind[ROWS_BY_REQUESTS] = token_rows;
   uint32_t rows = rows_of(&self->ops[op], &all);
   ASSERT(rows > 0);
   launch(self, &(backend_launch){.op = op, .rows = rows, .branch = BRANCH_MAIN, .follows = follows});

@@ -76,10 +76,11 @@ typedef struct trial {
 
 /* Fails at the first byte of the rank's row of y that is not the pattern's. */
 static status judge(const exec *self, const trial *t, uint32_t rank, uint64_t row) {
-  const bool are_rows = t->form == EXCHANGE_ROWS;
+  const bool are_rows = EXCHANGE_HAS_OWN_ROWS(t->form), are_parts = t->form == EXCHANGE_PARTS;
   for (uint64_t i = 0; i < t->y_bytes; i++) {
     const uint32_t from = (uint32_t)(are_rows ? row % self->ranks : i / t->part_bytes);
-    const uint64_t in_part = (are_rows ? row / self->ranks : row) * t->part_bytes + i % t->part_bytes;
+    const uint64_t part = are_parts ? (uint64_t)t->part_bytes * self->ranks : t->part_bytes;
+    const uint64_t in_part = (are_rows ? row / self->ranks : row) * part + (are_parts ? rank * t->part_bytes : 0) + i % t->part_bytes;
     if (t->bytes[i] != PATTERN(from, in_part))
       return FAIL(ERR_MISMATCH, "start: %s: rank %u received from rank %u at byte %llu: expected %02x, found %02x; hint: the link between "
                   "the two GPUs, or one of them, is broken; `verbatim doctor` tests every link", self->ops[t->op].name, rank, from,
@@ -95,12 +96,13 @@ static status try_exchange(exec *self, const trial *t) {
     exec_write(self, REGION_STEP, self->plan->header->io.step + part * sizeof head, &head, sizeof head);
   for (uint32_t r = 0; r < self->ranks; r++) {
     backend *b = select_rank(self, r);
-    const uint64_t x = t->x->offset + (uint64_t)r * t->x->rank_step * RANK_STEP_BYTES;
-    const uint64_t x_rows = t->form == EXCHANGE_ROWS ? STEP_OWN_ROWS(t->rows, r, self->ranks) : rows;
+    const uint64_t x_bytes = (uint64_t)t->part_bytes * (t->form == EXCHANGE_PARTS ? self->ranks : 1);
+    const uint64_t x_first = t->form == EXCHANGE_PARTS ? r * x_bytes : (uint64_t)r * t->x->rank_step * RANK_STEP_BYTES;
+    const uint64_t x = t->x->offset + x_first, x_rows = EXCHANGE_HAS_OWN_ROWS(t->form) ? STEP_OWN_ROWS(t->rows, r, self->ranks) : rows;
     b->calls->fill(b, backend_address(b, t->y->region, t->y->offset), 0, ((rows - 1) * t->y_stride + t->y_bytes) / 4 * 4);
     for (uint64_t row = 0; row < x_rows; row++) {
-      for (uint64_t i = 0; i < t->part_bytes; i++) t->bytes[i] = PATTERN(r, row * t->part_bytes + i);
-      b->calls->write(b, backend_address(b, t->x->region, x + row * t->x_stride), t->bytes, t->part_bytes);
+      for (uint64_t i = 0; i < x_bytes; i++) t->bytes[i] = PATTERN(r, row * x_bytes + i);
+      b->calls->write(b, backend_address(b, t->x->region, x + row * t->x_stride), t->bytes, x_bytes);
     }
     b->calls->sync(b, "the start of an exchange");
   }
@@ -135,13 +137,15 @@ static bool is_first_of_kind(const exec *self, uint32_t op) {
 static status try_rows(exec *self, uint32_t index, uint32_t rows) {
   const plan_op *op = &self->plan->ops[index];
   const exchange_args args = args_of(self, index);
-  const bool are_rows = args.form == EXCHANGE_ROWS;
-  const uint64_t part_bytes = args.part_bytes[0], y_bytes = are_rows ? part_bytes : part_bytes * self->ranks;
+  const bool are_rows = args.form == EXCHANGE_ROWS, are_parts = args.form == EXCHANGE_PARTS;
+  const uint64_t part_bytes = args.part_bytes[0], all_bytes = part_bytes * self->ranks;
+  const uint64_t y_bytes = are_rows || are_parts ? part_bytes : all_bytes;
   trial t = {.op = index, .rows = rows, .mul = args.rows_mul[0], .part_bytes = args.part_bytes[0], .form = args.form,
-             .x_stride = are_rows ? args.x_stride[0] : part_bytes, .y_stride = are_rows ? args.y_stride[0] : y_bytes, .y_bytes = y_bytes,
+             .x_stride = are_rows ? args.x_stride[0] : are_parts ? all_bytes * self->ranks : part_bytes,
+             .y_stride = are_rows ? args.y_stride[0] : y_bytes, .y_bytes = y_bytes,
              .x = pointer_of(self, op, offsetof(exchange_args, x)), .y = pointer_of(self, op, offsetof(exchange_args, y))};
   if (!t.x || !t.y) return FAIL(ERR_FORMAT, "plan op %s exchanges nothing", self->ops[index].name);
-  t.bytes = malloc(t.y_bytes);
+  t.bytes = malloc(all_bytes);
   if (!t.bytes) return FAIL(ERR_LIMIT, "start: no memory for the pattern of an exchange");
   const status result = try_exchange(self, &t);
   free(t.bytes);
@@ -197,7 +201,7 @@ static void compare_balances(exec *self, uint32_t side) {
   for (uint32_t r = 0; r < self->ranks; r++) sum += host_of(self, r)->links[side][1];
   if (!self->has_links[side] || sum == 0) return;
   name_steps(self, when, sizeof when);
-  snprintf(text, sizeof text, "ranks differ in %s %llu: the owners of rows have received other bytes than were sent to them: a link "
+  snprintf(text, sizeof text, "ranks differ in %s %llu: a rank has received other bytes than were sent to it alone: a link "
            "between GPUs is broken", when, (unsigned long long)self->waited);
   exec_fault(self, text);
 }

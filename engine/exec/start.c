@@ -167,6 +167,8 @@ static void put_dummy_step(exec *self) {
       in.prompt_tiles[0] = in.tiles[0];
       in.contexts[0] = (step_context){.first = 0, .tokens = 1, .seq = 0};
     }
+    for (uint32_t r = 0; r < self->ranks && plan_has_requests(&self->plan->header->limits); r++)
+      ((attn_tile *)(void *)(self->image[side] + io->own_tiles))[r * plan_own_tiles(&self->plan->header->limits)] = in.tiles[0];
     if (in.next) in.next[0] = -1;
     if (in.drafts) in.drafts[0] = (step_draft){.first = 0, .count = 1, .slot = 0};
     in.sample[0] = (sample_param){.top_p_fixed = 1ull << 32, .repetition = 1, .position = 1, .prompt_count = 1, .target = -1};
@@ -188,7 +190,7 @@ static uint32_t add_class(uint32_t *classes, uint32_t count, uint32_t rows, uint
 static exec_rows rows_for_all(const exec *self, uint32_t tokens) {
   const plan_limits *limits = &self->plan->header->limits;
   exec_rows rows = exec_rows_most(limits, tokens, min_u32(tokens, limits->max_logit_rows));
-  rows.kind[ROWS_PROMPT] = tokens;
+  rows.kind[ROWS_PROMPT] = rows.kind[ROWS_BY_REQUESTS] = tokens;
   rows.pieces = 1;
   return rows;
 }
@@ -207,12 +209,20 @@ static void warm_up(exec *self) {
   self->backend->calls->sync(self->backend, "warm-up");
 }
 
-static status capture_graph(exec *self, uint32_t rung, uint32_t side) {
+static status capture(exec *self, uint32_t side, exec_rows rows, backend_graph **graph) {
   backend *b = self->backend;
   TRY(b->calls->capture_begin(b));
-  const uint32_t rows = self->plan->ladder[rung];
-  exec_run_ops(self, side, exec_rows_most(&self->plan->header->limits, rows, rows));
-  return b->calls->capture_end(b, &self->graphs[rung][side]);
+  exec_run_ops(self, side, rows);
+  return b->calls->capture_end(b, graph);
+}
+
+static status capture_graphs(exec *self, uint32_t rung, uint32_t side) {
+  const plan_limits *limits = &self->plan->header->limits;
+  const uint32_t size = self->plan->ladder[rung];
+  const exec_rows rows = exec_rows_most(limits, size, size);
+  TRY(capture(self, side, rows, &self->graphs[rung][side]));
+  if (!plan_has_requests(limits) || size < limits->requests_rows) return OK;
+  return capture(self, side, exec_rows_by_requests(rows), &self->request_graphs[rung][side]);
 }
 
 status exec_start_graphs(exec *self) {
@@ -221,7 +231,7 @@ status exec_start_graphs(exec *self) {
   if (!b->has_graphs) return OK;
   put_dummy_step(self);
   warm_up(self);
-  for (uint32_t i = 0; i < 2 * self->rung_count; i++) TRY(capture_graph(self, i / 2, i % 2));
+  for (uint32_t i = 0; i < 2 * self->rung_count; i++) TRY(capture_graphs(self, i / 2, i % 2));
   b->calls->sync(b, "the upload of graphs");
   fill_memory(self); /* the dummy step wrote to it */
   b->calls->end_start(b);

@@ -24,6 +24,8 @@ struct exec {
   float *logits[2];           /* null without the option */
   block_table table;
   backend_graph *graphs[LADDER_MAX][2]; /* null where the backend has none */
+  backend_graph *request_graphs[LADDER_MAX][2]; /* of the same steps if they attend by requests; null where they never do */
+  bool by_requests[2];        /* whether the step of this side does */
   uint64_t submitted, waited;  /* steps */
   bool is_timed;
   uint32_t first_mark;         /* of two for each of EXEC_TIMED_STEPS: before the ops of a step, and after them */
@@ -47,7 +49,14 @@ typedef struct exec_rows { /* launch rows, by enum rows_kind, and how often the 
 /* The launch rows of a step without prompt ops: all its token rows are ordinary ones. */
 static inline exec_rows exec_rows_made(const plan_limits *limits, uint32_t tokens, uint32_t logits, uint32_t drafts) {
   return (exec_rows){.kind = {[ROWS_TOKENS] = tokens, [ROWS_LOGITS] = logits, [ROWS_MADE] = tokens, [ROWS_DRAFTS] = drafts,
-                              [ROWS_OWN] = plan_own_rows(limits, tokens)}};
+                              [ROWS_OWN] = plan_own_rows(limits, tokens), [ROWS_BY_HEADS] = tokens}};
+}
+
+/* The same of a step that attends by requests. */
+static inline exec_rows exec_rows_by_requests(exec_rows rows) {
+  rows.kind[ROWS_BY_REQUESTS] = rows.kind[ROWS_TOKENS];
+  rows.kind[ROWS_BY_HEADS] = 0;
+  return rows;
 }
 
 /* The same with as many drafts as a step with so many logits rows can have. */

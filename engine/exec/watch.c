@@ -179,6 +179,7 @@ static bool choose(const watch *self, uint32_t number, uint32_t kind, uint32_t r
   const watch_row *r = &self->rows[row];
   verbatim_request *request = r->request;
   if (point->of_logits && r->logit == UINT32_MAX) return false;
+  if (kind == ROWS_BY_HEADS) kind = plan_heads_kind(&self->plan->header->limits);
   if ((kind == ROWS_MADE || kind == ROWS_PROMPT) && (kind == ROWS_PROMPT) != r->is_prompt) return false;
   if (request && point->kernel == KERNEL_adjust && !is_adjusted(self, r->logit)) return false;
   *out = (chosen){.row = row};

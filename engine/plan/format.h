@@ -14,7 +14,7 @@
 #include "plan/format_quant.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes, chosen so that a text-mode transfer damages them */
-#define PLAN_FORMAT_VERSION 14u
+#define PLAN_FORMAT_VERSION 15u
 #define NUMERICS_VERSION "verbatim-numerics 3"
 
 typedef struct plan_span { /* a table: `count` items at `offset` (bytes from the start of the file, a multiple of 8) */
@@ -91,6 +91,7 @@ typedef struct plan_io { /* byte offsets of the host's inputs and outputs, from 
   uint64_t next;        /* STEP: i32 [max_batch_tokens]; this and the next two: with SPECULATION_MTP, else 0 */
   uint64_t drafts;      /* STEP: step_draft [max_seqs]                 */
   uint64_t draft;       /* RESULT: sample_result [draft_tokens][plan_draft_stride] */
+  uint64_t own_tiles;   /* STEP: attn_tile [ranks][plan_own_tiles], of steps that attend by requests; 0 without them */
 } plan_io;
 
 enum plan_dtype { DTYPE_BF16 = 0, DTYPE_F32 = 1, DTYPE_E4M3 = 2 };
@@ -165,7 +166,7 @@ typedef struct plan_op {
 typedef struct plan_fixup { /* args[args_offset] (8 bytes) = address of region + offset + rank * rank_step * RANK_STEP_BYTES */
   uint32_t args_offset; /* inside the op's args */
   uint16_t region;
-  uint16_t rank_step;   /* only of ops over the rows that a rank owns, and of exchanges */
+  uint16_t rank_step;   /* only of ops of ROWS_OWN and ROWS_BY_REQUESTS, and of exchanges */
   uint64_t offset;
 } plan_fixup;
 #define RANK_STEP_BYTES 16u
@@ -215,7 +216,7 @@ typedef struct plan_header {
   plan_span notes;          /* uint32_t strings: notes on what the planner ignored or assumed */
 } plan_header;
 _Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 680, "layout");
-_Static_assert(sizeof(plan_limits) == 72 && sizeof(plan_io) == 232 && sizeof(plan_tensor) == 56, "layout");
+_Static_assert(sizeof(plan_limits) == 80 && sizeof(plan_io) == 240 && sizeof(plan_tensor) == 56, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
 _Static_assert(sizeof(plan_op) == 112 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");

@@ -35,6 +35,8 @@ typedef struct plan_limits {
   uint32_t match_min, match_max; /* NGRAM, or MTP with prompt lookup beside it, else 0: tokens that must have occurred before, and most that
                               * are compared */
   uint32_t transport;        /* enum plan_transport; 0 with one rank              */
+  uint32_t requests_rows, requests_context; /* steps of generated tokens attend by requests (ROWS_BY_REQUESTS) from so many token rows on,
+                              * ranks .. split_rows_max, whose contexts have so many tokens on average; both 0: none */
 } plan_limits;
 
 #endif

@@ -10,6 +10,13 @@ static inline uint32_t plan_rows_of_own(const plan_limits *limits, uint32_t own)
   return own < limits->max_batch_tokens / limits->ranks ? own * limits->ranks : limits->max_batch_tokens;
 }
 
+/* Whether some steps attend by requests, and tiles of a rank in plan_io.own_tiles. */
+static inline int plan_has_requests(const plan_limits *limits) { return limits->requests_rows > 0; }
+static inline uint32_t plan_own_tiles(const plan_limits *limits) { return plan_own_rows(limits, limits->split_rows_max); }
+
+/* The kind of ROWS_BY_HEADS: in steps with prompts, whose attention has ops of its own, the rows that generate. */
+static inline uint32_t plan_heads_kind(const plan_limits *limits) { return limits->expand_pages > 0 ? ROWS_MADE : ROWS_TOKENS; }
+
 /* Entries of plan_io.step. */
 static inline uint32_t plan_step_entries(const plan_limits *limits) { return STEP_PARTS + (limits->ranks > 1 ? limits->ranks : 0); }
 

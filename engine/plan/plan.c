@@ -235,6 +235,10 @@ static status check_limits(const plan_limits *l) {
   TRY(check_range("attn_tile_tokens", l->attn_tile_tokens, 1, PROMPT_TILE_TOKENS));
   TRY(check_range("parity", l->parity, PARITY_STRICT, PARITY_FAST_PREFILL));
   TRY(check_speculation(l));
+  if (l->requests_rows || l->requests_context) {
+    TRY(check_range("requests_rows", l->requests_rows, max_u32(l->ranks, 2), l->split_rows_max));
+    TRY(check_range("requests_context", l->requests_context, 1, LENGTH_MAX));
+  }
   return check_range("expand_pages", l->expand_pages, l->parity == PARITY_FAST_PREFILL, LENGTH_MAX / PAGE_TOKENS);
 }
 
@@ -293,6 +297,7 @@ static status check_io(const check *c) {
     {"inbox", io->inbox, l->ranks > 1 && l->transport == TRANSPORT_PEER ? EXCHANGE_INBOX_BYTES(l->ranks) : 0, REGION_STATE},
     {"next", io->next, has_mtp ? 4ull * l->max_batch_tokens : 0, REGION_STEP},
     {"drafts", io->drafts, has_mtp ? sizeof(step_draft) * (uint64_t)l->max_seqs : 0, REGION_STEP},
+    {"own_tiles", io->own_tiles, plan_has_requests(l) ? sizeof(attn_tile) * (uint64_t)l->ranks * plan_own_tiles(l) : 0, REGION_STEP},
     {"draft", io->draft, has_mtp ? sizeof(sample_result) * (uint64_t)l->draft_tokens * plan_draft_stride(l) : 0, REGION_RESULT},
   };
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
@@ -372,7 +377,7 @@ static status check_fixups(const check *c, const plan_op *op, const char *name) 
     if (f->region >= REGION_COUNT || f->offset >= c->view->regions[f->region].bytes)
       return FAIL(ERR_FORMAT, "plan op %s: fixup %u points outside its region", name, i);
     const uint64_t behind = (c->header->limits.ranks - UINT64_C(1)) * f->rank_step * RANK_STEP_BYTES;
-    if (f->rank_step && ((op->rows_kind != ROWS_OWN && op->kernel != KERNEL_exchange) ||
+    if (f->rank_step && ((op->rows_kind != ROWS_OWN && op->rows_kind != ROWS_BY_REQUESTS && op->kernel != KERNEL_exchange) ||
                          behind >= c->view->regions[f->region].bytes - f->offset))
       return FAIL(ERR_FORMAT, "plan op %s: fixup %u points to other places on other ranks, and the op is none over the rows of a rank, or "
                   "they lie outside its region", name, i);
@@ -404,7 +409,8 @@ static status check_op(const check *c, const plan_op *op) {
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "plan op %s: branch %u, at most %u", name, op->branch, BRANCH_JOIN);
   const bool is_part = op->rows_kind == ROWS_MADE || op->rows_kind == ROWS_PROMPT, is_draft = op->rows_kind == ROWS_DRAFTS;
   const bool is_offered = (!is_part || c->header->limits.expand_pages > 0) && (!is_draft || plan_has_mtp(&c->header->limits)) &&
-                          (op->rows_kind != ROWS_OWN || c->header->limits.ranks > 1);
+                          (op->rows_kind != ROWS_OWN || c->header->limits.ranks > 1) &&
+                          (op->rows_kind < ROWS_BY_HEADS || plan_has_requests(&c->header->limits));
   if (op->rows_kind >= ROWS_KINDS || !is_offered || op->rows_min > op->rows_max)
     return FAIL(ERR_FORMAT, "plan op %s: rows of kind %u from %u to %u", name, op->rows_kind, op->rows_min, op->rows_max);
   if ((uint64_t)op->first_fixup + op->fixup_count > c->view->fixup_count ||

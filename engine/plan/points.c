@@ -199,8 +199,10 @@ void points_rows_of_op(const plan *p, uint32_t op, uint32_t *first, uint32_t *en
 
 static bool is_point(const operand *o) { return o->is_write && (o->kind == OP_POINT || o->kind == OP_CACHE); }
 
+/* A trace has the rows of ROWS_BY_HEADS. */
 static status add_op(maker *m) {
   op_operands o;
+  if (op_of(m)->rows_kind == ROWS_BY_REQUESTS) return OK;
   m->what = kernels_row(op_of(m)->kernel)->op;
   op_describe(m->what, m->plan->args + op_of(m)->args_offset, plan_present(m->plan, op_of(m)), &o);
   if (op_of(m)->kernel == KERNEL_moe_sort) TRY(note_moe_sort(m, o.args));

@@ -20,6 +20,7 @@ static status values(const reader *r, const void *args) {
   SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);
   SAME(list_max, r->q->index_topk);
+  SAME(all_late, r->by_requests);
   SAME(kv_heads, r->g->kv_heads / ranks_of_heads(r));
   TRY(in_range("workers of the attention", a->workers, 1, 65536));
   TRY(in_range("slots_max of attn_cut", a->slots_max, 1, SLOTS_MAX));

@@ -64,7 +64,7 @@ typedef struct checker {
   buffer_state *states;  /* [buffers] */
   uint32_t token_rows;   /* of the simulated step */
   uint32_t prompt_rows;  /* of the simulated step; prompt ops write next to what the ops of decode rows write */
-  uint32_t slots_max;    /* of the attention ops, once one has been seen */
+  uint32_t slots_max[2]; /* of the attention ops, once one has been seen: by heads, by requests */
   row_piece scored;      /* rows whose scores the simulated step computed last */
   uint8_t kv_written[LAYERS_MAX], keys_written[LAYERS_MAX]; /* 1 + the pass of the simulated step that last did; 0: no op has */
   bool is_drafting;      /* the simulated step is in its draft section, */
@@ -227,7 +227,8 @@ static status check_op_tables(checker *c, uint32_t index) {
   const bool is_part = op->rows_kind == ROWS_MADE || op->rows_kind == ROWS_PROMPT;
   const bool is_draft = op->rows_kind == ROWS_DRAFTS;
   const bool is_offered = (!is_part || c->h->limits.expand_pages > 0) && (!is_draft || c->h->limits.speculation == SPECULATION_MTP) &&
-                          (op->rows_kind != ROWS_OWN || c->h->limits.ranks > 1);
+                          (op->rows_kind != ROWS_OWN || c->h->limits.ranks > 1) &&
+                          (op->rows_kind < ROWS_BY_HEADS || c->h->limits.requests_rows > 0);
   if (op->rows_kind >= ROWS_KINDS || !is_offered || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
     return FAIL(ERR_FORMAT, "check: op %s is for rows %u to %u of %u", name, op->rows_min, op->rows_max, most);
   if (index > 0 && strcmp(name, text(c, c->ops[index - 1].name)) == 0) {
@@ -244,7 +245,7 @@ static status check_op_tables(checker *c, uint32_t index) {
     const plan_fixup *f = &c->fixups[op->first_fixup + i];
     if (f->region >= REGION_COUNT || f->args_offset % 8 != 0 || f->args_offset + UINT64_C(8) > op->args_bytes)
       return FAIL(ERR_FORMAT, "check: op %s has a pointer outside its arguments", name);
-    if (f->rank_step && op->rows_kind != ROWS_OWN && op->kernel != OP_exchange)
+    if (f->rank_step && op->rows_kind != ROWS_OWN && op->rows_kind != ROWS_BY_REQUESTS && op->kernel != OP_exchange)
       return FAIL(ERR_FORMAT, "check: op %s is over rows of all ranks, and points elsewhere on other ranks (argument byte %u)", name,
                   f->args_offset);
     c->homes[op->first_fixup + i] = find_home(c, f, index);
@@ -348,10 +349,11 @@ static status check_slots(checker *c, const plan_op *op, const void *args) {
                    : op->kernel == OP_mla_fold ? ((const mla_fold_args *)args)->slots_max
                    : op->kernel == OP_attn_fold ? ((const attn_fold_args *)args)->slots_max
                                                : 0;
+  uint32_t *expected = &c->slots_max[op->rows_kind == ROWS_BY_REQUESTS];
   if (slots == 0) return OK;
-  if (op->kernel == OP_attn_cut) c->slots_max = slots;
-  if (slots == c->slots_max) return OK;
-  return FAIL(ERR_FORMAT, "check: op %s: slots_max is %u, expected %u as of attn_cut", text(c, op->name), slots, c->slots_max);
+  if (op->kernel == OP_attn_cut) *expected = slots;
+  if (slots == *expected) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: slots_max is %u, expected %u as of attn_cut", text(c, op->name), slots, *expected);
 }
 
 /* Lists are computed from the scores of their own rows. */
@@ -414,7 +416,8 @@ static status touch_work(checker *c, const plan_op *op, uint32_t home, const che
   if (a->batches == 0 || a->batches > HEADS_MAX || (a->batches > 1 && a->batch_stride > row) || row > a->row_stride)
     return FAIL(ERR_FORMAT, "check: op %s: a row of %s does not fit its stride", name, buffer);
   bool is_new = s->count == 0;
-  uint64_t rows = a->rows + (a->is_write && op->rows_kind == ROWS_MADE ? c->prompt_rows : 0);
+  const bool of_made = op->rows_kind == ROWS_MADE || (op->rows_kind == ROWS_BY_HEADS && c->h->limits.expand_pages > 0);
+  uint64_t rows = a->rows + (a->is_write && of_made ? c->prompt_rows : 0);
   if (a->is_write && is_new) {
     s->row_stride = a->row_stride;
     s->rows = a->first_row ? 0 : rows;
@@ -469,9 +472,19 @@ static status touch_kv(checker *c, const plan_op *op, const check_access *a, uin
   return OK;
 }
 
+/* The tiles of one rank lie behind those of another. */
+static status join_tiles(const checker *c, const plan_op *op, uint64_t step, check_access *a) {
+  const uint64_t own = (c->h->limits.split_rows_max + c->h->limits.ranks - UINT64_C(1)) / c->h->limits.ranks * sizeof(attn_tile);
+  if (step != own || a->run_bytes > step) return FAIL(ERR_FORMAT, "check: op %s takes the tiles of another rank", text(c, op->name));
+  a->row_stride = step;
+  a->rows = c->h->limits.ranks;
+  return OK;
+}
+
 /* The rows that a rank owns, where they stand among those of all: together the ranks use all rows. */
 static status join_ranks(const checker *c, const plan_op *op, const plan_fixup *f, check_access *a) {
   const uint64_t step = (uint64_t)f->rank_step * RANK_STEP_BYTES;
+  if (a->io == offsetof(plan_io, own_tiles)) return join_tiles(c, op, step, a);
   if (step == 0) return OK;
   if (a->row_stride != step * c->h->limits.ranks || a->batches != 1 || a->first_row != 0 || a->run_bytes > step ||
       a->rows != plan_own_rows(&c->h->limits, c->token_rows) || a->region != REGION_WORK)
@@ -559,14 +572,16 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   step.blocks = (uint32_t)check_forms_extent(op->grid[0], rows);
   step.is_prompt = op->rows_kind == ROWS_PROMPT;
   step.of_drafts = op->rows_kind == ROWS_DRAFTS;
+  step.by_requests = op->rows_kind == ROWS_BY_REQUESTS;
   if (c->is_drafting && op->kernel == OP_embed) c->pass++;
   step.pass = c->pass;
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &c->h->limits, &step, accesses);
   const plan_fixup *in = find_fixup(c, op, 0);
   if (count == 0) return FAIL(ERR_FORMAT, "check: op %s has arguments of the wrong size", text(c, op->name));
-  static const uint64_t PARTS[ROWS_KINDS] = {[ROWS_MADE] = STEP_MADE, [ROWS_PROMPT] = STEP_PROMPT, [ROWS_DRAFTS] = STEP_DRAFTS,
-                                             [ROWS_OWN] = STEP_PARTS};
-  const uint64_t part = PARTS[op->rows_kind], step_of_rank = op->rows_kind == ROWS_OWN ? sizeof(step_in) : 0;
+  static const uint64_t PARTS[ROWS_KINDS] = {[ROWS_MADE] = STEP_MADE, [ROWS_PROMPT] = STEP_PROMPT, [ROWS_DRAFTS] = STEP_DRAFTS};
+  const bool is_of_rank = op->rows_kind == ROWS_OWN || (step.by_requests && op->kernel != OP_exchange);
+  const uint32_t kind = op->rows_kind == ROWS_BY_HEADS && c->h->limits.expand_pages > 0 ? ROWS_MADE : op->rows_kind;
+  const uint64_t part = is_of_rank ? STEP_PARTS : PARTS[kind], step_of_rank = is_of_rank ? sizeof(step_in) : 0;
   if (!in || in->region != REGION_STEP || in->offset != c->h->io.step + part * sizeof(step_in) ||
       in->rank_step * RANK_STEP_BYTES != step_of_rank)
     return FAIL(ERR_FORMAT, "check: op %s does not read the step's counts", text(c, op->name));
@@ -589,6 +604,7 @@ typedef struct step_shape {
   uint32_t tokens, decode; /* token rows, and those of them that are of decoding */
   uint32_t logits, drafts; /* logits rows; sequences that get drafts             */
   uint32_t part;           /* whose ops run                                      */
+  bool by_requests;        /* it attends by requests                             */
 } step_shape;
 
 /* A step whose token rows are all of one part has no ops of the other part. A step with both, with `decode` rows of decoding and more rows
@@ -605,14 +621,13 @@ static status run_step(checker *c, step_shape s) {
   for (uint32_t i = 0; i < c->h->buffers.count; i++) c->states[i].count = 0;
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
     const plan_op *op = &c->ops[i];
-    const bool of_drafts = op->rows_kind == ROWS_DRAFTS, is_part = op->rows_kind == ROWS_MADE || op->rows_kind == ROWS_PROMPT;
-    const uint32_t of_tokens = of_drafts                    ? s.drafts
-                               : op->rows_kind == ROWS_MADE ? s.decode
-                               : op->rows_kind == ROWS_OWN  ? own
-                                                            : tokens;
-    const uint32_t rows = op->rows_kind == ROWS_LOGITS ? logits : of_tokens;
+    const bool of_other = s.by_requests ? op->rows_kind == ROWS_BY_HEADS : op->rows_kind == ROWS_BY_REQUESTS;
+    const uint32_t kind = op->rows_kind == ROWS_BY_HEADS && c->h->limits.expand_pages > 0 ? ROWS_MADE : op->rows_kind;
+    const bool of_drafts = kind == ROWS_DRAFTS, is_part = kind == ROWS_MADE || kind == ROWS_PROMPT;
+    const uint32_t of_tokens = of_drafts ? s.drafts : kind == ROWS_MADE ? s.decode : kind == ROWS_OWN ? own : tokens;
+    const uint32_t rows = kind == ROWS_LOGITS ? logits : of_tokens;
     c->is_drafting |= op->kernel == OP_accept;
-    if (rows < op->rows_min || rows > op->rows_max || (is_part && op->rows_kind != s.part)) continue;
+    if (rows < op->rows_min || rows > op->rows_max || (is_part && kind != s.part) || of_other) continue;
     TRY(run_op(c, op, rows, (check_rows){.tokens = of_tokens, .logits = of_drafts ? s.drafts : logits, .drafts = s.drafts, .all = tokens,
                                          .own = own}, &done));
   }
@@ -668,9 +683,22 @@ static status check_part(checker *c, const row_counts *tokens, const row_counts 
   for (uint32_t i = 0; i < tokens->count; i++) {
     const uint32_t rows = tokens->values[i];
     if (part == ROWS_PROMPT && !has_part(c, rows)) continue;
-    TRY(run_step(c, (step_shape){rows, rows, 0, 0, part}));
-    for (uint32_t j = 0; j < logits->count; j++)
-      if (logits->values[j] <= rows) TRY(run_step(c, (step_shape){rows, rows, logits->values[j], most_drafts(c, logits->values[j]), part}));
+    TRY(run_step(c, (step_shape){rows, rows, 0, 0, part, false}));
+    for (uint32_t j = 0; j < logits->count; j++) {
+      const uint32_t of_logits = logits->values[j];
+      if (of_logits <= rows) TRY(run_step(c, (step_shape){rows, rows, of_logits, most_drafts(c, of_logits), part, false}));
+    }
+  }
+  return OK;
+}
+
+/* Steps that attend by requests: of generated tokens alone. */
+static status check_requests(checker *c, const row_counts *tokens) {
+  const plan_limits *l = &c->h->limits;
+  for (uint32_t i = 0; i < tokens->count && l->requests_rows > 0; i++) {
+    const uint32_t rows = tokens->values[i];
+    if (rows < l->requests_rows || rows > l->split_rows_max) continue;
+    TRY(run_step(c, (step_shape){rows, rows, min_u32(rows, l->max_logit_rows), most_drafts(c, rows), ROWS_MADE, true}));
   }
   return OK;
 }
@@ -679,7 +707,8 @@ static status check_part(checker *c, const row_counts *tokens, const row_counts 
 static status check_draft_counts(checker *c, const row_counts *drafts) {
   const uint32_t rows = c->h->limits.max_batch_tokens, logits = c->h->limits.max_logit_rows;
   for (uint32_t i = 0; i < drafts->count; i++)
-    if (drafts->values[i] <= most_drafts(c, logits)) TRY(run_step(c, (step_shape){rows, rows, logits, drafts->values[i], ROWS_MADE}));
+    if (drafts->values[i] <= most_drafts(c, logits))
+      TRY(run_step(c, (step_shape){rows, rows, logits, drafts->values[i], ROWS_MADE, false}));
   return OK;
 }
 
@@ -695,11 +724,12 @@ static status check_steps(checker *c) {
     return FAIL(ERR_LIMIT, "check: %u ops with %u row ranges are more than a plan can need", c->h->ops.count, tokens.count * logits.count);
   TRY(check_part(c, &tokens, &logits, ROWS_MADE));
   TRY(check_draft_counts(c, &drafts));
+  TRY(check_requests(c, &tokens));
   if (has_prompts) {
     TRY(check_part(c, &tokens, &logits, ROWS_PROMPT));
     for (uint32_t i = 0; i < tokens.count; i++)
       if (has_part(c, tokens.values[i]))
-        TRY(run_step(c, (step_shape){c->h->limits.max_batch_tokens, tokens.values[i], 0, 0, ROWS_MADE}));
+        TRY(run_step(c, (step_shape){c->h->limits.max_batch_tokens, tokens.values[i], 0, 0, ROWS_MADE, false}));
   }
   for (uint32_t i = 0; i < c->h->buffers.count; i++)
     if (c->buffers[i].region == REGION_WEIGHTS && !c->is_read[i])

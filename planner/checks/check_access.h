@@ -41,6 +41,7 @@ typedef struct check_rows { /* a step as the launch sees it */
   uint32_t pass;   /* of the draft section; 0: before its first pass */
   uint32_t drafts, all; /* of the step: sequences that get drafts; token rows */
   uint32_t own;    /* of the step: the most rows that a rank owns; `tokens` of an op over these */
+  bool by_requests; /* the op is of ROWS_BY_REQUESTS */
 } check_rows;
 
 /* The token rows of a step for which an op over rows that ranks own has `rows_min` and `rows_max` launch rows. */

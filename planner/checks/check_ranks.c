@@ -42,12 +42,12 @@ static bool must_be_whole(uint32_t kernel, size_t field) {
 /* Takes the columns of all ranks: what it exchanges must be divided, and what it leaves is whole. */
 static bool exchanges(const plan_op *op, const void *args, size_t field) {
   if (op->kernel == OP_rank_norm) return field == FIELD(rank_norm, delta) || field == FIELD(rank_norm, experts);
-  return op->kernel == OP_exchange && field != FIELD(exchange, ranks) && ((const exchange_args *)args)->form != EXCHANGE_ROWS;
+  return op->kernel == OP_exchange && field != FIELD(exchange, ranks) && !EXCHANGE_HAS_OWN_ROWS(((const exchange_args *)args)->form);
 }
 
 /* Takes the rows of all ranks. */
 static bool exchanges_rows(const plan_op *op, const void *args, size_t field) {
-  return op->kernel == OP_exchange && field != FIELD(exchange, ranks) && ((const exchange_args *)args)->form == EXCHANGE_ROWS;
+  return op->kernel == OP_exchange && field != FIELD(exchange, ranks) && EXCHANGE_HAS_OWN_ROWS(((const exchange_args *)args)->form);
 }
 
 /* A product by heads multiplies each head's own columns, any other all columns of a row. */
@@ -65,6 +65,7 @@ enum rows_state { /* of a buffer: its rows are */
 typedef struct walk {
   const ranks_plan *p;
   uint32_t tokens;     /* rows of a step; 0: of any */
+  bool by_requests;    /* the step attends by requests */
   uint64_t *own_bytes; /* [buffers] leading bytes of each row that only this rank has */
   uint8_t *rows;       /* [buffers] enum rows_state */
 } walk;
@@ -101,15 +102,23 @@ static bool is_own(const walk *w, const plan_fixup *f) {
   return f->region == REGION_WORK && base_of(w, f) < w->own_bytes[w->p->homes[f - w->p->fixups]];
 }
 
+/* An op of attention by requests: its rows are those of the step, of which it computes the owned ones. */
+static bool leaves_in_place(const plan_op *op) { return op->rows_kind == ROWS_BY_REQUESTS && op->kernel != OP_exchange; }
+
 /* An op over the rows that a rank owns finds these one after the other, or in their places; any other needs all rows. */
 static status check_rows_read(const walk *w, const plan_op *op, const void *args, const plan_fixup *f) {
   const uint32_t state = f->region == REGION_WORK ? w->rows[w->p->homes[f - w->p->fixups]] : ROWS_ALL;
-  const bool is_owned = op->rows_kind == ROWS_OWN;
+  const bool is_owned = op->rows_kind == ROWS_OWN, is_in_place = leaves_in_place(op);
   if (f->region != REGION_WORK) return OK;
   if (exchanges_rows(op, args, f->args_offset)) {
-    if (state == (f->rank_step ? ROWS_IN_PLACE : ROWS_COMPACT)) return OK;
+    const bool are_parts = ((const exchange_args *)args)->form == EXCHANGE_PARTS;
+    if (state == (f->rank_step || are_parts ? ROWS_IN_PLACE : ROWS_COMPACT)) return OK;
     return FAIL(ERR_FORMAT, "check: op %s exchanges rows that all ranks have, or takes them from the wrong places", name_of(w, op));
   }
+  if (is_in_place && state == ROWS_IN_PLACE) return OK;
+  if (is_in_place)
+    return FAIL(ERR_FORMAT, "check: op %s attends by requests, and reads rows that ranks do not own, at argument byte %u", name_of(w, op),
+                f->args_offset);
   if (!is_owned && state != ROWS_ALL)
     return FAIL(ERR_FORMAT, "check: op %s reads rows that only their owners have, at argument byte %u: expected an exchange before it",
                 name_of(w, op), f->args_offset);
@@ -138,6 +147,7 @@ static status check_reads(const walk *w, const plan_op *op, const void *args, co
                   name, list[i].args_offset);
     *divides |= own;
   }
+  if (op->kernel == OP_exchange && ((const exchange_args *)args)->form == EXCHANGE_PARTS) *divides = true;
   if (*divides && op->rows_kind == ROWS_OWN) return FAIL(ERR_FORMAT, "check: op %s divides both rows and columns among ranks", name);
   if (*divides == (op->rank_columns != 0)) return OK;
   return FAIL(ERR_FORMAT, "check: op %s: rank_columns is %u, and its columns are %s among ranks", name, op->rank_columns,
@@ -146,6 +156,7 @@ static status check_reads(const walk *w, const plan_op *op, const void *args, co
 
 static enum rows_state rows_after(const plan_op *op, const void *args, const plan_fixup *f) {
   if (op->rows_kind == ROWS_OWN) return f->rank_step ? ROWS_IN_PLACE : ROWS_COMPACT;
+  if (leaves_in_place(op)) return ROWS_IN_PLACE;
   return op->kernel == OP_exchange && ((const exchange_args *)args)->form == EXCHANGE_OWNERS ? ROWS_IN_PLACE : ROWS_ALL;
 }
 
@@ -169,7 +180,7 @@ static status check_op(walk *w, const plan_op *op) {
   for (uint32_t i = 0; i < op->fixup_count; i++) args[w->p->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not NULL */
   const check_rows rows = {.tokens = min_u32(op->rows_max, l->max_batch_tokens), .logits = min_u32(op->rows_max, l->max_logit_rows),
                            .blocks = 1, .is_prompt = op->rows_kind == ROWS_PROMPT, .of_drafts = op->rows_kind == ROWS_DRAFTS,
-                           .own = op->rows_max};
+                           .own = op->rows_max, .by_requests = op->rows_kind == ROWS_BY_REQUESTS};
   const uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, l, &rows, list);
   bool divides;
   TRY(check_reads(w, op, args, list, count, &divides));
@@ -194,7 +205,8 @@ static status check_tensor(const ranks_plan *p, uint32_t index) {
 /* Whether the op runs in a step of so many token rows. */
 static bool runs(const walk *w, const plan_op *op) {
   const plan_limits *l = &w->p->header->limits;
-  const bool is_of_tokens = op->rows_kind == ROWS_TOKENS || op->rows_kind == ROWS_OWN;
+  const bool is_of_tokens = op->rows_kind == ROWS_TOKENS || op->rows_kind == ROWS_OWN || op->rows_kind >= ROWS_BY_HEADS;
+  if (op->rows_kind == (w->by_requests ? ROWS_BY_HEADS : ROWS_BY_REQUESTS)) return false;
   return w->tokens == 0 || !is_of_tokens || (check_tokens_from(l, op) <= w->tokens && w->tokens <= check_tokens_to(l, op));
 }
 
@@ -211,14 +223,19 @@ static status check_ops(walk *w, uint32_t tokens) {
 /* Where the rows of some ops are divided: the steps of fewest rows that some op over rows of tokens is for. */
 static status check_all_rows(walk *w) {
   const plan_header *h = w->p->header;
-  bool has_owned = false;
+  bool has_owned = h->limits.requests_rows > 0;
   for (uint32_t i = 0; i < h->ops.count; i++) has_owned |= w->p->ops[i].rows_kind == ROWS_OWN;
   if (!has_owned) return check_ops(w, 0);
   for (uint32_t i = 0; i < h->ops.count; i++) {
     const uint32_t tokens = check_tokens_from(&h->limits, &w->p->ops[i]);
-    bool is_new = w->p->ops[i].rows_kind == ROWS_TOKENS || w->p->ops[i].rows_kind == ROWS_OWN;
+    const uint32_t kind = w->p->ops[i].rows_kind;
+    bool is_new = kind == ROWS_TOKENS || kind == ROWS_OWN || kind >= ROWS_BY_HEADS;
     for (uint32_t j = 0; j < i && is_new; j++) is_new = check_tokens_from(&h->limits, &w->p->ops[j]) != tokens;
-    if (is_new) TRY(check_ops(w, tokens));
+    for (uint32_t form = 0; form < 2 && is_new; form++) {
+      w->by_requests = form;
+      if (form == 0 || (h->limits.requests_rows && tokens >= h->limits.requests_rows && tokens <= h->limits.split_rows_max))
+        TRY(check_ops(w, tokens));
+    }
   }
   return OK;
 }

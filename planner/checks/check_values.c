@@ -107,7 +107,8 @@ status check_values_header(const plan_header *h) {
 
 status check_values_op(const plan_header *h, const plan_op *op, const void *args, const char *name) {
   const reader r = {&h->model, &h->quant, &h->limits, &h->grouped, name, op->layer, op->rows_max,
-                    op->rows_kind == ROWS_LOGITS ? ROWS_LOGITS : ROWS_TOKENS, op->rows_kind == ROWS_PROMPT};
+                    op->rows_kind == ROWS_LOGITS ? ROWS_LOGITS : ROWS_TOKENS, op->rows_kind == ROWS_PROMPT,
+                    op->rows_kind == ROWS_BY_REQUESTS};
   const reading *of = reading_of(op->kernel);
   return of ? of->values(&r, args) : OK;
 }

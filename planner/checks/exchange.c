@@ -19,6 +19,7 @@ static void describe_tables(writer *w, const exchange_args *a, bool is_write) {
       y->row_stride = is_write ? a->y_stride[t] : a->x_stride[t];
       y->run_bytes = a->part_bytes[t];
     }
+    if (a->form == EXCHANGE_PARTS) y->row_stride = y->run_bytes = times(a->part_bytes[t], is_write ? 1 : a->count);
     y->batches = 1;
     y->must_be_null = a->part_bytes[t] == 0;
   }
@@ -50,7 +51,7 @@ static status check_table(const reader *r, const exchange_args *a, uint32_t t) {
   TRY(same(r, "x_stride % 8", a->x_stride[t] % 8, 0));
   TRY(same(r, "y_stride % 8", a->y_stride[t] % 8, 0));
   if (!are_rows) TRY(same(r, "a stride of columns", a->x_stride[t] != 0 || a->y_stride[t] != 0, 0));
-  if (are_rows && a->part_bytes[t]) TRY(same(r, "rows_mul of rows", a->rows_mul[t], 1));
+  if (EXCHANGE_HAS_OWN_ROWS(a->form) && a->part_bytes[t]) TRY(same(r, "rows_mul of rows", a->rows_mul[t], 1));
   TRY(same(r, "part_bytes % 8", a->part_bytes[t] % 8, 0));
   TRY(in_range("units of an exchange", times(units, a->count), 0, UINT32_MAX)); /* numbered by 32 bits */
   if (t > 0 && a->part_bytes[t - 1] == 0) TRY(same(r, "part_bytes after the last table", a->part_bytes[t], 0));
@@ -62,7 +63,7 @@ static status values(const reader *r, const void *args) {
   SAME(rows_kind, r->rows_kind);
   TRY(in_range("count of the ranks of an exchange", a->count, 2, RANKS_MAX));
   SAME(count, r->l->ranks);
-  TRY(in_range("form of an exchange", a->form, EXCHANGE_COLUMNS, EXCHANGE_ROWS));
+  TRY(in_range("form of an exchange", a->form, EXCHANGE_COLUMNS, EXCHANGE_PARTS));
   if (a->form != EXCHANGE_COLUMNS) {
     TRY(same(r, "rows that are owned, through NCCL", r->l->transport, TRANSPORT_PEER));
     SAME(rows_kind, ROWS_TOKENS);

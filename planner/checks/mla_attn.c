@@ -25,7 +25,7 @@ static void describe(writer *w, const void *args) {
 
 static status values(const reader *r, const void *args) {
   const mla_attn_args *a = args;
-  SAME(heads, r->m->heads / r->l->ranks);
+  SAME(heads, r->m->heads / ranks_of_heads(r));
   SAME(kv_lora_rank, r->m->kv_lora_rank);
   SAME(rope_dim, r->m->rope_dim);
   SAME(block_table_stride, r->is_prompt ? 1 : r->l->pages_per_seq);

@@ -18,7 +18,7 @@ static void describe(writer *w, const void *args) {
 
 static status values(const reader *r, const void *args) {
   const mla_fold_args *a = args;
-  SAME(heads, r->m->heads / r->l->ranks);
+  SAME(heads, r->m->heads / ranks_of_heads(r));
   SAME(kv_lora_rank, r->m->kv_lora_rank);
   SAME(group_chunks, r->l->group_chunks);
   SAME(v_dim, r->m->v_dim);

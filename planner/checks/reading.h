@@ -30,11 +30,13 @@ typedef struct reader { /* the op being checked */
   uint32_t rows_max; /* most rows that it runs for */
   uint32_t rows_kind; /* that its arguments must state */
   bool is_prompt; /* it handles prompt rows        */
+  bool by_requests; /* it is of ROWS_BY_REQUESTS */
 } reader;
 
-/* Ranks among which the heads of attention are divided: all, or one where KV heads are too few or a norm is over all heads. */
+/* Ranks among which the heads of attention are divided: all, or one where KV heads are too few or a norm is over all heads, and where
+ * ranks attend by requests. */
 static inline uint32_t ranks_of_heads(const reader *r) {
-  const bool is_whole = r->g->kv_heads > 0 && (r->g->kv_heads % r->l->ranks != 0 || r->g->qk_norm == QK_NORM_ROW);
+  const bool is_whole = r->by_requests || (r->g->kv_heads > 0 && (r->g->kv_heads % r->l->ranks != 0 || r->g->qk_norm == QK_NORM_ROW));
   return is_whole ? 1 : r->l->ranks;
 }
 
@@ -160,7 +162,9 @@ static inline void describe_seqs(writer *w, size_t field) {
 
 static inline void describe_tiles(writer *w, size_t field, size_t io) {
   const uint64_t bytes = sizeof(attn_tile);
+  const uint64_t own = (w->rows.tokens + w->l->ranks - UINT64_C(1)) / w->l->ranks;
   if (w->rows.of_drafts) pass_table(w, field, false, TYPE_TILES, w->l->draft_tokens - UINT64_C(1), w->rows.pass - UINT64_C(2), bytes);
+  else if (w->rows.by_requests) fixed(w, field, false, REGION_STEP, IO(own_tiles), own * bytes);
   else fixed(w, field, false, REGION_STEP, io, w->rows.tokens * bytes);
 }
 

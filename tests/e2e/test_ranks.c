@@ -31,36 +31,39 @@ typedef struct structure {
   const char *config, *changes; /* changes: JSON, of the config or of its text_config */
   const char *deploy;           /* added to the limits */
   uint32_t chunk_tokens, batch_tokens;
-  uint32_t ranks[9];            /* ends with 0; D(n): n ranks that divide rows */
+  uint32_t ranks[9];            /* ends with 0; D(n): n ranks that divide rows; Q(n): that also attend by requests */
 } structure;
 
 /* In steps of more than a few rows; the others of the same requests have all rows on all ranks. */
 #define D(n) ((n) | 32u)
 #define DIVIDED "divide-rows-from: 7\n"
+/* In steps that generate, from this context on: those of these requests are shorter and longer. */
+#define Q(n) ((n) | 64u)
+#define BY_REQUESTS "attention-by-requests-from: 60\n"
 
 #define HEADS(n) "\"num_attention_heads\": " #n ", \"num_key_value_heads\": " #n
 static const structure V3 = {"small-v3.json",
   "{" HEADS(48) ", \"hidden_size\": 384, \"intermediate_size\": 768, \"moe_intermediate_size\": 192}", G, 64, 48,
-  {3, 8, 16, D(2), D(4), D(16), 0}};
-static const structure V3_TRACED = {"small-v3.json", "{" HEADS(6) ", \"hidden_size\": 192}", G, 64, 48, {2, D(3), D(6), 0}};
+  {3, 8, 16, Q(2), D(4), D(16), 0}};
+static const structure V3_TRACED = {"small-v3.json", "{" HEADS(6) ", \"hidden_size\": 192}", G, 64, 48, {2, Q(3), D(6), 0}};
 static const structure V3_MANY = {"small-v3.json", "{" HEADS(6) ", \"hidden_size\": 192}", G, 64, 160, {2, 3, 0}};
 static const structure DENSE_MANY = {"small-youtu.json", "{" HEADS(4) "}", G, 64, 160, {4, 0}};
-static const structure V2LITE = {"small-v2lite.json", "{" HEADS(12) ", \"hidden_size\": 192}", G, 64, 48, {2, D(3), D(4), 12, 0}};
+static const structure V2LITE = {"small-v2lite.json", "{" HEADS(12) ", \"hidden_size\": 192}", G, 64, 48, {2, D(3), Q(4), 12, 0}};
 static const structure FAST = {"small-v2lite.json", "{" HEADS(12) "}", G "parity: fast-prefill\nexpand-tokens: 64\n", 64, 48,
-                               {2, 3, D(4), 0}};
-static const structure DENSE = {"small-youtu.json", "{" HEADS(4) "}", G, 64, 48, {2, D(4), 0}};
+                               {2, Q(3), D(4), 0}};
+static const structure DENSE = {"small-youtu.json", "{" HEADS(4) "}", G, 64, 48, {Q(2), D(4), 0}};
 static const structure TIED = {"small-minicpm3.json", "{" HEADS(4) ", \"tie_word_embeddings\": true}", G, 64, 48, {2, 4, 0}};
 static const structure GLM = {"small-glm4-moe-lite.json", "{}", G, 64, 48, {D(2), 0}};
-static const structure MISTRAL = {"small-mistral4.json", "{}", G, 64, 48, {2, 0}};
+static const structure MISTRAL = {"small-mistral4.json", "{}", G, 64, 48, {Q(2), 0}};
 static const structure LISTS = {"small-v32.json", "{}", G, 64, 48, {2, D(4), 0}};
 static const structure LISTS_FP8 = {"small-v32-fp8.json", "{\"hidden_size\": 512, \"moe_intermediate_size\": 512}", G, 64, 48,
                                     {2, D(4), 0}};
 static const structure ONE_CHUNK = {"small-v32-heads-fp8.json", "{}", G, 128, 48, {2, D(3), 8, 0}};
 static const structure SHARED_LISTS = {"small-glm52-fp8.json", "{\"moe_intermediate_size\": 512}", G, 64, 48, {2, D(2), 0}};
 static const structure FP8 = {"small-v3-fp8.json",
-  "{" HEADS(4) ", \"hidden_size\": 512, \"intermediate_size\": 1024, \"moe_intermediate_size\": 512}", G, 64, 48, {2, D(2), D(4), 0}};
+  "{" HEADS(4) ", \"hidden_size\": 512, \"intermediate_size\": 1024, \"moe_intermediate_size\": 512}", G, 64, 48, {2, D(2), Q(4), 0}};
 static const structure FP8_CACHE = {"small-v3-fp8.json", "{}", G "kv-cache-dtype: fp8_ds_mla\nexpand-tokens: 192\n", 64, 48,
-                                    {2, D(2), 0}};
+                                    {2, Q(2), 0}};
 
 /* Grouped-query attention. Heads that cannot be divided all ranks compute. */
 #define GROUPED(heads, kv_heads) "\"num_attention_heads\": " #heads ", \"num_key_value_heads\": " #kv_heads ", \"hidden_size\": 384"
@@ -97,6 +100,7 @@ static void on_trace(verbatim_request *q, uint32_t position, const uint64_t *dig
 }
 
 static bool checks_exchanges; /* of engines that run() opens */
+static uint32_t by_requests_seen; /* exchanges of attention by requests on all ranks */
 
 static outcome run(const e2e_model *model, const char *plan_path, bool traces) {
   verbatim_config config = e2e_config(model);
@@ -139,22 +143,29 @@ static void count_points(const e2e_model *model) {
   verbatim_close(engine);
 }
 
+/* A traced step attends by heads: a receipt without a trace judges the other form. */
+static void check_ranks(const structure *s, const e2e_model *model, uint32_t form, const outcome *one, bool traces) {
+  const bool by_requests = form & Q(0);
+  const uint32_t ranks = form & 31;
+  const char *more = by_requests ? DIVIDED BY_REQUESTS : form & D(0) ? DIVIDED : "";
+  char path[E2E_PATH_MAX];
+  plan_with(s, model, ranks, more, path);
+  by_requests_seen = 0;
+  outcome several = run(model, path, traces && !by_requests);
+  if (by_requests && e2e_device() == VERBATIM_DEVICE_CPU) assert_true(by_requests_seen > 0);
+  if (memcmp(several.receipt.bytes, one->receipt.bytes, DIGEST_BYTES) != 0)
+    fail_msg("%s: %u ranks give another receipt; %s", s->config, ranks, more);
+  if (by_requests && traces) several = run(model, path, true);
+  if (several.trace != one->trace) fail_msg("%s: %u ranks give another trace; %s", s->config, ranks, more);
+}
+
 static void check(const structure *s, bool traces) {
   e2e_model model = {0};
-  char path[E2E_PATH_MAX];
   make_model(s, &model);
   count_points(&model);
   const outcome one = run(&model, model.plan_path, traces);
   assert_true(!traces || one.trace != 0);
-  for (uint32_t i = 0; s->ranks[i]; i++) {
-    const uint32_t ranks = s->ranks[i] & 31;
-    const bool is_divided = ranks != s->ranks[i];
-    plan_with(s, &model, ranks, is_divided ? DIVIDED : "", path);
-    const outcome several = run(&model, path, traces);
-    const bool is_same = memcmp(several.receipt.bytes, one.receipt.bytes, DIGEST_BYTES) == 0;
-    if (!is_same) fail_msg("%s: %u ranks%s give another receipt", s->config, ranks, is_divided ? " that divide rows" : "");
-    if (several.trace != one.trace) fail_msg("%s: %u ranks%s give another trace", s->config, ranks, is_divided ? " that divide rows" : "");
-  }
+  for (uint32_t i = 0; s->ranks[i]; i++) check_ranks(s, &model, s->ranks[i], &one, traces);
   e2e_remove(&model);
 }
 
@@ -244,10 +255,11 @@ void __real_cpu_exchange(const exchange_args *args, cpu_pool *pool);
 void __wrap_cpu_exchange(const exchange_args *args, cpu_pool *pool);
 void __wrap_cpu_exchange(const exchange_args *args, cpu_pool *pool) {
   const bool is_wrong = is_faulty(args->ranks, KERNEL_exchange);
+  by_requests_seen += args->form == EXCHANGE_PARTS && args->ranks->record; /* not of the self-check */
   if (args->ranks->record) /* not of the self-check */
     ASSERT(args->ranks->sample_bits == (checks_exchanges ? 0 : EXCHANGE_SAMPLE_BITS));
   uint8_t *sent = (uint8_t *)(uintptr_t)((uint64_t)(uintptr_t)args->x[0] + args->ranks->peer[0]); /* by rank 0 */
-  if (args->form == EXCHANGE_OWNERS) sent += args->part_bytes[0]; /* in a row of rank 1 */
+  if (EXCHANGE_IS_TO_ONE(args->form)) sent += args->part_bytes[0]; /* in a row of rank 1, or in its columns */
   if (is_wrong && fault == FAULT_LINK && is_first_of_form(args)) { /* once, on the way from rank 0 to rank 1 */
     *sent ^= 1;
     __real_cpu_exchange(args, pool);
@@ -310,9 +322,9 @@ static void a_wrong_exchange_is_found_at_the_start(void **state) {
     if (code != 100 - ERR_MISMATCH || !strstr(text, "exchange: rank 1 received from rank"))
       fail_msg("fault %d: code %d, \"%s\"", (int)fault, code, text);
   }
-  plan_with(&DENSE, &model, 2, DIVIDED, path);
+  plan_with(&DENSE, &model, 2, DIVIDED BY_REQUESTS, path);
   fault = FAULT_MISSING;
-  for (faulty = 0; faulty < 3; faulty++) { /* words; to owners, and from them */
+  for (faulty = 0; faulty < 4; faulty++) { /* words; to owners, from them, and the parts of ranks */
     const int code = run_faulty(&model, path, text, sizeof text);
     if (code != 100 - ERR_MISMATCH || !strstr(text, "exchange: rank 1 received from rank"))
       fail_msg("kind %u: code %d, \"%s\"", faulty, code, text);
@@ -362,12 +374,13 @@ static void one_bit_of_a_link_is_found(void **state) {
     const int code = run_faulty(&model, path, text, sizeof text);
     if (code != 7 || !strstr(text, "ranks differ in step 0: the digest of")) fail_msg("exchange %u: code %d, \"%s\"", first, code, text);
   }
+  plan_with(&DENSE, &model, 2, DIVIDED BY_REQUESTS, path);
+  faulty = 5; /* a start has as many kinds */
+  for (faulty_form = EXCHANGE_OWNERS; faulty_form <= EXCHANGE_PARTS; faulty_form += 2) { /* of which no other rank gets a copy */
+    const int code = run_faulty(&model, path, text, sizeof text);
+    if (code != 7 || !strstr(text, "a rank has received other bytes")) fail_msg("form %u: code %d, \"%s\"", faulty_form, code, text);
+  }
   checks_exchanges = false;
-  plan_with(&DENSE, &model, 2, DIVIDED, path);
-  faulty_form = EXCHANGE_OWNERS; /* on the way to the owner of a row, of which no other rank has a copy */
-  faulty = 4; /* a start has three */
-  const int code = run_faulty(&model, path, text, sizeof text);
-  if (code != 7 || !strstr(text, "the owners of rows have received other bytes")) fail_msg("to owners: code %d, \"%s\"", code, text);
   faulty_form = EXCHANGE_COLUMNS;
   fault = FAULT_NONE;
   e2e_remove(&model);

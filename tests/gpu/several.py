@@ -27,6 +27,7 @@ group_chunks: 2
 ladder: [1, 2, 4, 8, 16, 32, 64]
 """
 GOLDEN = {"v3": 64, "v2lite": 64, "v32": 64, "v32-fp8": 64, "v3-fp8": 64, "glm52-fp8": 64, "v32-heads-fp8": 128}  # chunk-tokens
+OWNERS = "divide-rows-from: 5\nattention-by-requests-from: 16\n"  # owners of rows compute and attend, where they can
 GOLDEN_TINY = {"tiny": [], "sampled": ["--batch", "5", "--direct"], "asked": ["--batch", "64", "--poison"]}
 
 BATCHES = (1, 16, 64, 256)
@@ -178,10 +179,10 @@ def make_plan(several, part, model_dir, name, deploy, ranks):
 # === Golden receipts =========================================================================================================
 
 
-def golden(several, name, ranks, options):
+def golden(several, name, ranks, options, form="", more=""):
     def verify(part):
         if name in GOLDEN:
-            model_dir = os.path.join(several.scratch, "%s-%d.model" % (name, ranks))
+            model_dir = os.path.join(several.scratch, "%s%s-%d.model" % (name, form, ranks))
             os.makedirs(model_dir)
             several.command(part, [several.binary("random_model"), "tests/oracle/small-%s.json" % name, model_dir])
             deploy = "%schunk_tokens: %d\n" % (GOLDEN_DEPLOY, GOLDEN[name])
@@ -189,11 +190,11 @@ def golden(several, name, ranks, options):
             model_dir = "tests/tiny"
             with open("tests/tiny/deploy.yaml", encoding="utf-8") as file:
                 deploy = file.read()
-        plan = make_plan(several, part, model_dir, name, deploy, ranks)
+        plan = make_plan(several, part, model_dir, name + form, deploy + more, ranks)
         words = [several.binary("verbatim"), "verify", "tests/golden/%s.receipt" % name, plan, model_dir, "--quiet"]
         return several.command(part, words + ["--device", several.args.device] + options).strip().split("\n")[-1]
 
-    return Part("golden-%s-%d" % (name, ranks), ranks, 100, verify)
+    return Part("golden-%s%s-%d" % (name, form, ranks), ranks, 100, verify)
 
 
 def golden_parts(several):
@@ -201,6 +202,7 @@ def golden_parts(several):
     for ranks in several.counts():
         parts += [golden(several, name, ranks, options) for name, options in GOLDEN_TINY.items()]
         parts += [golden(several, name, ranks, ["--batch", "8"] if ranks > 1 else []) for name in GOLDEN]
+        parts += [golden(several, name, ranks, ["--batch", "8"], "-owners", OWNERS) for name in GOLDEN if ranks > 1]
     return parts
 
 
@@ -254,9 +256,9 @@ def make_shape(several, name):
     return folder, BENCH_DEPLOY + deploy + ("" if "kv-pages" in deploy else "kv-pages: 4224\n")
 
 
-def shape_plan(several, part, name, ranks):
+def shape_plan(several, part, name, ranks, more=""):
     folder, deploy = make_shape(several, name)
-    return make_plan(several, part, folder, name, "%sdevice-memory-bytes: %d\ngpu-memory-utilization: 0.97\n" %
+    return make_plan(several, part, folder, name, more + "%sdevice-memory-bytes: %d\ngpu-memory-utilization: 0.97\n" %
                      (deploy, several.memory_bytes), ranks)
 
 
@@ -267,10 +269,10 @@ def bench(several, part, plan, options):
         return json.load(file)
 
 
-def steps(several, name, ranks, contexts=(1024,), timeout_s=100):
+def steps(several, name, ranks, contexts=(1024,), timeout_s=100, form="", more=""):
     def measure(part):
         options = ["--no-ops", "--context", ",".join(map(str, contexts))]
-        found = bench(several, part, shape_plan(several, part, name, ranks), options)
+        found = bench(several, part, shape_plan(several, part, name, ranks, more), options)
         planned, reserved = found["memory"]["planned_bytes"], found["memory"]["reserved_bytes"]
         if set(reserved) - {planned}:
             raise RuntimeError("memory: expected %d bytes of each GPU, found %s" % (planned, reserved))
@@ -279,7 +281,7 @@ def steps(several, name, ranks, contexts=(1024,), timeout_s=100):
         prompts = " ".join("%dx%d:%.1f" % (row["prompts"], row["tokens"], 1e-3 * row["us"]) for row in found["prefill"])
         return "decode us %s; prompts ms %s; %.2f GB of each GPU" % (decode, prompts, 1e-9 * planned)
 
-    return Part("steps-%s-%d" % (name, ranks), ranks, timeout_s, measure)
+    return Part("steps-%s%s-%d" % (name, form, ranks), ranks, timeout_s, measure)
 
 
 def exchanges(several, name, ranks):
@@ -303,6 +305,8 @@ def timing_parts(several):
     several_ranks = [ranks for ranks in reversed(several.counts()) if ranks > 1]
     parts = [steps(several, name, ranks) for name in SHAPES for ranks in reversed(several.counts())]
     parts += [exchanges(several, name, ranks) for ranks in several_ranks for name in SHAPES]
+    for form, more in (("-by-heads", ""), ("-by-requests", "attention-by-requests-from: 1\n")):
+        parts += [steps(several, name, ranks, (1024, 8192), 200, form, more) for ranks in several_ranks for name in ("v2lite", "v3")]
     whole = several.counts()[-1]
     return parts + [part for name in WHOLE for part in (steps(several, name, whole, (1024, 8192), 400), exchanges(several, name, whole))]
 

@@ -47,6 +47,7 @@ static const structure FP8 = {"small-v3-fp8.json",
   "{" HEADS(8) ", \"hidden_size\": 1024, \"intermediate_size\": 2048, \"moe_intermediate_size\": 1024}", 64};
 
 #define NCCL "exchange-transport: nccl\n"
+#define OWNERS "divide-rows-from: 9\nattention-by-requests-from: 60\n" /* in steps of many rows, and of long contexts */
 
 static e2e_requests requests;
 static uint32_t gpus;
@@ -196,11 +197,11 @@ static void make_model(const structure *s, e2e_model *model) {
   changed_make_model(model, s->config, s->changes, deploy);
 }
 
-/* transport: "" or NCCL. */
-static void plan_with(const structure *s, const e2e_model *model, uint32_t ranks, const char *transport, char path[E2E_PATH_MAX]) {
+/* more: "", NCCL or OWNERS. */
+static void plan_with(const structure *s, const e2e_model *model, uint32_t ranks, const char *more, char path[E2E_PATH_MAX]) {
   char name[32], deploy[512];
-  snprintf(name, sizeof name, "ranks-%u%s.plan", ranks, *transport ? "-nccl" : "");
-  snprintf(deploy, sizeof deploy, "%schunk_tokens: %u\ntensor-parallel-size: %u\n%s", LIMITS, s->chunk_tokens, ranks, transport);
+  snprintf(name, sizeof name, "ranks-%u%s.plan", ranks, *more ? "-other" : "");
+  snprintf(deploy, sizeof deploy, "%schunk_tokens: %u\ntensor-parallel-size: %u\n%s", LIMITS, s->chunk_tokens, ranks, more);
   e2e_make_plan(model, name, deploy, path);
 }
 
@@ -245,14 +246,14 @@ static run_list ways_to_run(const e2e_model *model, const char *plan_path, uint3
   return runs;
 }
 
-static void check(const structure *s, const char *transport) {
+static void check(const structure *s, const char *more) {
   e2e_model model = {0};
   char path[E2E_PATH_MAX];
   make_model(s, &model);
   const digest on_cpu = reference_for(&model, VERBATIM_DEVICE_CPU), on_one = reference_for(&model, 0);
   assert_memory_equal(&on_one, &on_cpu, sizeof on_cpu);
   for (uint32_t ranks = 2; ranks <= gpus && ranks <= 8; ranks *= 2) {
-    plan_with(s, &model, ranks, transport, path);
+    plan_with(s, &model, ranks, more, path);
     const run_list runs = ways_to_run(&model, path, ranks);
     check_runs(s->config, ranks, &runs, &on_cpu);
   }
@@ -263,6 +264,9 @@ static void experts(void **state) { (void)state, check(&V3, ""); }
 static void no_query_rank(void **state) { (void)state, check(&V2LITE, ""); }
 static void lists(void **state) { (void)state, check(&LISTS, ""); }
 static void fp8(void **state) { (void)state, check(&FP8, ""); }
+static void experts_of_owners(void **state) { (void)state, check(&V3, OWNERS); }
+static void no_query_rank_of_owners(void **state) { (void)state, check(&V2LITE, OWNERS); }
+static void fp8_of_owners(void **state) { (void)state, check(&FP8, OWNERS); }
 
 /* === Through NCCL =========================================================================================================== */
 
@@ -461,6 +465,7 @@ int main(int argc, char **argv) {
   char text[TEXT_MAX];
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(experts), cmocka_unit_test(no_query_rank), cmocka_unit_test(lists), cmocka_unit_test(fp8),
+    cmocka_unit_test(experts_of_owners), cmocka_unit_test(no_query_rank_of_owners), cmocka_unit_test(fp8_of_owners),
     cmocka_unit_test(experts_through_nccl), cmocka_unit_test(fp8_through_nccl),
     cmocka_unit_test(a_rank_that_stops_is_found_through_nccl), cmocka_unit_test(a_late_rank_changes_nothing),
     cmocka_unit_test(a_rank_that_stops_is_named_in_time),

@@ -1,7 +1,10 @@
 /* test_attn_cut.c - attn_cut: every choice of pieces, contexts of many lengths, tiles of several tokens, shared pages, more tiles than are
  * split; the list against the text: every block of every tile once, adjacent units, the order, which rows may be read early. */
 #include "attn/attn_cut.h"
+#include "engine/cpu/cpu.h"
 #include "kernel_test.h"
+#include "tests/emulator/emulator.h"
+#include <stdlib.h>
 
 enum { STRIDE = 48, CHUNK = 128, BLOCKS = CHUNK / 64, PADDING = 3 };
 
@@ -113,6 +116,34 @@ static void check_order(const attn_cut_args *a) {
     assert_true(blocks_of(&p[i]) * passes_of(a, &p[i]) <= blocks_of(&p[i - 1]) * passes_of(a, &p[i - 1]));
 }
 
+/* The same pieces without early blocks, by the reference and by the kernel's text. */
+static void check_all_late(const attn_cut_args *args, u32 pieces, u32 parts) {
+  attn_cut_args late = *args;
+  const u32 grid[] = {1, 1, 1};
+  cpu_pool *pool = NULL;
+  const emulator_kernel *kernel = emulator_kernels ? emulator_kernels() : NULL;
+  late.all_late = 1;
+  late.counts = malloc(sizeof *late.counts);
+  late.pieces = malloc(pieces * sizeof *late.pieces);
+  late.parts = malloc(parts * sizeof *late.parts);
+  assert_true(late.counts && late.pieces && late.parts && cpu_pool_open(&pool, 1) == OK);
+  while (kernel && (strcmp(kernel->stem, "attn_cut") != 0 || *kernel->flaw)) kernel = kernel->next;
+  for (u32 side = 0; side < (kernel ? 2 : 1); side++) {
+    memset(late.pieces, 0xff, pieces * sizeof *late.pieces);
+    if (side == 0) cpu_attn_cut(&late, pool);
+    else assert_null(emulator_run(kernel, grid, 0, &late, NULL));
+    for (u32 i = 0; i < args->counts->pieces; i++) {
+      attn_piece want = args->pieces[i];
+      want.early = 0;
+      assert_memory_equal(&late.pieces[i], &want, sizeof want);
+    }
+  }
+  cpu_pool_close(pool);
+  free(late.counts);
+  free(late.pieces);
+  free(late.parts);
+}
+
 static void cut_case(kernel_test *test, const cut_shape *s) {
   cases c = {.state = s->tiles * 1000003u + s->count * 31 + s->pages + s->piece};
   u32 room = s->tiles <= ATTN_CUT_TILES ? s->tiles * s->count * STRIDE / BLOCKS : 8, slots = 0, parts = 0;
@@ -144,6 +175,7 @@ static void cut_case(kernel_test *test, const cut_shape *s) {
   if (s->tiles > ATTN_CUT_TILES) return;
   check_order(&args);
   for (u32 i = 0; i < args.counts->pieces; i++) check_early(&args, &args.pieces[i]);
+  check_all_late(&args, all, tokens);
 }
 
 static void cut_cases(kernel_test *test) {

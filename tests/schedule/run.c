@@ -190,6 +190,7 @@ static void write_deploy(const schedule_case *c, const case_open *o, uint32_t ra
                       "max-model-len: %" PRIu32 "\nkv_pages: %" PRIu32 "\nchunk_tokens: %" PRId64 "\ngroup_chunks: %" PRId64 "\n"
                       "tensor-parallel-size: %" PRIu32 "\n",
                       seqs, batch, logits, len, pages, c->chunk, c->groups, ranks);
+  if (ranks % 2 == 0) used += snprintf(text + used, bytes - (size_t)used, "attention-by-requests-from: 100\n");
   if (c->fast) used += snprintf(text + used, bytes - (size_t)used, "parity: fast-prefill\n");
   if (o->guess)
     used += snprintf(text + used, bytes - (size_t)used, "speculative-config: {method: %s, num-speculative-tokens: %" PRId64

@@ -239,7 +239,7 @@ static void an_op_of_all_rows_has_places_by_rank(editable *e) {
 static void rows_are_sent_as_words(editable *e) {
   find_op(e, "layer 0 post_norm exchange")->variant = find_op(e, "layer 0 attn_value exchange")->variant;
 }
-static void a_form_of_exchange_does_not_exist(editable *e) { ((exchange_args *)args_of(e, find_op(e, "x exchange")))->form = 3; }
+static void a_form_of_exchange_does_not_exist(editable *e) { ((exchange_args *)args_of(e, find_op(e, "x exchange")))->form = 4; }
 static void own_rows_are_of_steps_that_have_others(editable *e) { own_op(e, "layer 0 post_norm")->rows_min -= 1; }
 
 static const plan_fault FAULTS_OF_DIVIDED[] = {
@@ -260,6 +260,78 @@ static const plan_fault FAULTS_OF_DIVIDED[] = {
 static void every_fault_of_divided_rows_is_named(void **state) {
   (void)state;
   check_faults(open_ranks(DIVIDED), FAULTS_OF_DIVIDED, ARRAY_LEN(FAULTS_OF_DIVIDED));
+}
+
+/* Of a plan whose steps of long contexts attend by requests. */
+#define BY_REQUESTS "2\nattention-by-requests-from: 64"
+
+static void queries_stay_with_the_ranks_of_heads(editable *e) { find_op(e, "layer 0 q_latent exchange")->rows_min = 3; }
+static void results_stay_with_their_owners(editable *e) { find_op(e, "layer 0 attn_latent exchange")->rows_min = 3; }
+static void all_ranks_get_all_queries(editable *e) {
+  ((exchange_args *)args_of(e, find_op(e, "layer 0 q_latent exchange")))->form = EXCHANGE_COLUMNS;
+}
+static void a_rank_attends_for_others(editable *e) { find_fixup(e, find_op(e, "layer 0 mla_attn by requests"), 0)->rank_step = 0; }
+static void a_rank_cuts_the_tiles_of_others(editable *e) {
+  find_fixup(e, find_op(e, "attn_cut by requests"), offsetof(attn_cut_args, tiles))->rank_step += 1;
+}
+static void all_tiles_are_cut(editable *e) {
+  plan_fixup *tiles = find_fixup(e, find_op(e, "attn_cut by requests"), offsetof(attn_cut_args, tiles));
+  tiles->offset = e->h->io.tiles;
+  tiles->rank_step = 0;
+}
+static void pages_of_other_ranks_rows_are_read_early(editable *e) {
+  ((attn_cut_args *)args_of(e, find_op(e, "attn_cut by requests")))->all_late = 0;
+}
+static void it_attends_with_heads_of_a_rank(editable *e) {
+  ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn by requests")))->heads /= 2;
+}
+static void it_attends_with_queries_of_a_rank(editable *e) {
+  plan_fixup *q = find_fixup(e, find_op(e, "layer 0 mla_attn by requests"), offsetof(mla_attn_args, q));
+  q->offset = find_fixup(e, find_op(e, "layer 0 q_latent exchange"), offsetof(exchange_args, x))->offset;
+}
+static void it_folds_the_units_of_the_other_form(editable *e) {
+  plan_fixup *units = find_fixup(e, find_op(e, "layer 0 mla_fold by requests"), offsetof(mla_fold_args, partial_o));
+  units->offset = find_fixup(e, find_op(e, "layer 0 mla_fold"), offsetof(mla_fold_args, partial_o))->offset;
+}
+static void exchanges_have_the_counts_of_a_rank(editable *e) {
+  plan_fixup *step = find_fixup(e, find_op(e, "layer 0 q_latent exchange"), 0);
+  step->offset += STEP_PARTS * sizeof(step_in);
+}
+static void requests_are_of_too_few_rows(editable *e) { e->h->limits.requests_rows = 1; }
+static void requests_are_of_no_step(editable *e) { e->h->limits.requests_rows = e->h->limits.requests_context = 0; }
+
+static const plan_fault FAULTS_OF_REQUESTS[] = {
+    FAULT(queries_stay_with_the_ranks_of_heads, NULL),
+    FAULT(results_stay_with_their_owners, "reads layer 0 attn_latent before anything is written"),
+    FAULT(all_ranks_get_all_queries, "reads rows that ranks do not own"),
+    FAULT(a_rank_attends_for_others, "does not read the step's counts"),
+    FAULT(a_rank_cuts_the_tiles_of_others, "takes the tiles of another rank"),
+    FAULT(all_tiles_are_cut, NULL),
+    FAULT(pages_of_other_ranks_rows_are_read_early, "all_late"),
+    FAULT(it_attends_with_heads_of_a_rank, "differ in its row stride"),
+    FAULT(it_attends_with_queries_of_a_rank, NULL),
+    FAULT(it_folds_the_units_of_the_other_form, NULL),
+    FAULT(exchanges_have_the_counts_of_a_rank, "does not read the step's counts"),
+    FAULT(requests_are_of_too_few_rows, NULL),
+    FAULT(requests_are_of_no_step, NULL),
+};
+
+static void every_fault_of_requests_is_named(void **state) {
+  (void)state;
+  check_faults(open_ranks(BY_REQUESTS), FAULTS_OF_REQUESTS, ARRAY_LEN(FAULTS_OF_REQUESTS));
+}
+
+/* Only latent attention over whole contexts has the form; the numerics id is that of one rank. */
+static void requests_are_no_numerics(void **state) {
+  (void)state;
+  editable one = open_ranks("1\nattention-by-requests-from: 64"), two = open_ranks(BY_REQUESTS),
+           nccl = open_ranks(BY_REQUESTS "\nexchange-transport: nccl");
+  assert_memory_equal(one.h->numerics_id, two.h->numerics_id, sizeof one.h->numerics_id);
+  assert_true(two.h->limits.requests_rows == 2 && two.h->limits.requests_context == 64);
+  assert_true(one.h->limits.requests_rows == 0 && nccl.h->limits.requests_rows == 0);
+  free(one.file.bytes);
+  free(two.file.bytes);
+  free(nccl.file.bytes);
 }
 
 /* With one rank the key means nothing, and a plan of more has the numerics id of one. */
@@ -338,7 +410,8 @@ int main(void) {
     cmocka_unit_test(what_cannot_be_divided_is_refused_by_name),
     cmocka_unit_test(every_fault_is_named),
     cmocka_unit_test(every_fault_of_divided_rows_is_named),
-    cmocka_unit_test(divided_rows_are_no_numerics),
+    cmocka_unit_test(divided_rows_are_no_numerics), cmocka_unit_test(every_fault_of_requests_is_named),
+    cmocka_unit_test(requests_are_no_numerics),
     cmocka_unit_test(every_fault_of_nccl_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

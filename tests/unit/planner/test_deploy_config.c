@@ -15,8 +15,9 @@ static void every_key_is_read(void **state) {
   assert_int_equal(parse("# comment\nmax-num-seqs: 3\nmax-num-batched-tokens: 77\nmax-model-len: 1000\nmax_logit_rows: 9\nkv_pages: 40\n"
                          "device_memory_bytes: 140GiB\ngpu-memory-utilization: 0.85\nladder: [1, 2, 3]\n"
                          "parity: strict\nlatent_norm_eps: config\nchunk-tokens: 128\ngroup_chunks: 4\ntensor-parallel-size: 1\n"
-                         "exchange-transport: nccl\ndivide-rows-from: 99\n", &c), OK);
-  assert_int_equal(c.divided_rows, 99);
+                         "exchange-transport: nccl\ndivide-rows-from: 99\n"
+                         "attention-by-requests-from: 4096\n", &c), OK);
+  assert_true(c.divided_rows == 99 && c.requests_context == 4096);
   assert_int_equal(c.max_seqs, 3);
   assert_int_equal(c.max_batch_tokens, 77);
   assert_int_equal(c.max_len, 1000);
