@@ -105,7 +105,7 @@ NUM void sort_rests(cut_block &b, u32 tiles) {
 
 NUM u32 early_blocks(const cut_block &b, const attn_cut_args &a, const attn_piece &p, u32 written_pages) {
   const u32 *pages = a.block_table + (u64)p.tile.seq * a.block_table_stride;
-  const u32 whole = a.list_max || a.all_late ? 0u : p.tile.position / PAGE_TOKENS; /* before the tile's own tokens; lists are the step's own */
+  const u32 whole = a.list_max || a.all_late ? 0u : p.tile.position / PAGE_TOKENS; /* before the tile's own tokens; lists are new */
   const u32 end = p.end_block < whole ? p.end_block : whole;
   u32 page[ATTN_EARLY], early = ATTN_EARLY;
 #pragma unroll
