@@ -220,6 +220,9 @@ static void print_ranks(FILE *out, const plan_header *plan) {
           size_text(exchange_bytes(plan), exchange), size_text(r[REGION_WORK].bytes, work));
   fprintf(out, "exchanges      %llu a step, %s; a GPU sends %s for each token row and %s for each logits row\n", (unsigned long long)times,
           uses_nccl(plan) ? "through NCCL" : "peer to peer", size_text(bytes[0], own), size_text(bytes[1], all));
+  if (plan_has_requests(&plan->limits))
+    fprintf(out, "requests       each GPU attends for its own in steps that generate %u to %u tokens, from %u tokens of context on "
+            "average\n", plan->limits.requests_rows, plan->limits.split_rows_max, plan->limits.requests_context);
 }
 
 void print_exchanges(FILE *out, const plan_header *plan) {
@@ -241,6 +244,14 @@ void print_exchanges(FILE *out, const plan_header *plan) {
 }
 
 /* === Sections =========================================================================================================== */
+
+/* Of the steps of one parity. Those that may attend by requests have two. */
+static uint32_t count_graphs(const plan_header *plan) {
+  const uint32_t *ladder = items(plan, plan->ladder);
+  uint32_t count = plan->ladder.count;
+  for (uint32_t i = 0; i < plan->ladder.count; i++) count += plan_has_requests(&plan->limits) && ladder[i] >= plan->limits.requests_rows;
+  return count;
+}
 
 void print_summary(FILE *out, const plan_header *plan) {
   char size[32], hex[33], strong[SHA256_TEXT_BYTES];
@@ -277,7 +288,7 @@ void print_summary(FILE *out, const plan_header *plan) {
   fprintf(out, "peak           %s = %llu bytes, one reservation%s\n", size_text(plan->device_bytes, size),
           (unsigned long long)plan->device_bytes, plan->limits.ranks > 1 ? " on each GPU" : "");
   fprintf(out, "ops            %u, %u kernels, %u library pins, %u graphs\n", plan->ops.count, plan->kernels.count, plan->gemms.count,
-          plan->ladder.count);
+          count_graphs(plan));
   fprintf(out, "numerics id    %s\n", hex_text(plan->numerics_id, hex));
   fprintf(out, "plan digest    %s\n", hex_text(plan->digest, hex));
   fprintf(out, "file's SHA-256 %s\n", sha256_text(sha256_of(plan, plan->file_bytes).bytes, strong));
@@ -554,6 +565,7 @@ static void json_ranks(json_t *root, const plan_header *plan) {
     json_object_set_new(root, "each_gpu", json_incref(o));
     json_object_set_new(root, "exchange_transport", json_string(uses_nccl(plan) ? "nccl" : "peer"));
     json_object_set_new(root, "exchanges", json_exchanges(plan));
+    if (plan_has_requests(&plan->limits)) set(root, "attention_by_requests_from", plan->limits.requests_context);
   }
   json_decref(o);
 }

@@ -128,6 +128,24 @@ static void every_exchange_is_listed(void **state) {
   }
 }
 
+static void the_text_names_attention_by_requests(void **state) {
+  (void)state;
+  editable e = edit_plan(TINY, "max-num-batched-tokens: 2048\nmax-model-len: 1024\nmax-num-seqs: 16\ntensor-parallel-size: 2\n"
+                               "attention-by-requests-from: 512\n");
+  char *summary = print(print_summary, &e), *table = print(print_exchanges, &e);
+  assert_non_null(strstr(summary, "\nrequests       each GPU attends for its own in steps that generate 2 to 16 tokens, from 512 tokens of "
+                                  "context on average\n"));
+  assert_non_null(strstr(summary, " library pins, 9 graphs\n")); /* of 1, 2, 4, 8 and 16 rows */
+  assert_non_null(strstr(table, "  q_latent exchange             4  rows            1152  to owners 2..16\n"));
+  assert_non_null(strstr(table, "  attn_latent exchange          4  rows            1024  parts from owners 2..16\n"));
+  json_t *root = json_of(&e);
+  assert_int_equal(json_integer_value(json_object_get(root, "attention_by_requests_from")), 512);
+  json_decref(root);
+  free(summary);
+  free(table);
+  free(e.file.bytes);
+}
+
 static void the_text_names_gpus_and_exchanges(void **state) {
   (void)state;
   editable one = open_ranks(1, 2048), two = open_ranks(2, 2048);
@@ -169,6 +187,7 @@ int main(void) {
     cmocka_unit_test(every_gpu_has_its_share_and_what_all_hold),
     cmocka_unit_test(every_exchange_is_listed),
     cmocka_unit_test(the_text_names_gpus_and_exchanges),
+                                     cmocka_unit_test(the_text_names_attention_by_requests),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
