@@ -90,7 +90,8 @@ void __wrap_cpu_kv_widen(const kv_widen_args *args, cpu_pool *pool) {
     if (!e2e_is_same(&c, &requests, alone)) fail_msg("%s: another receipt", what);             \
   } while (0)
 
-static void check_all(const char *config_path) {
+/* is_every: every way; otherwise those in which another size of heads could matter, which the ops' loops over columns read alone. */
+static void check_all(const char *config_path, bool is_every) {
   static const char *const sizes[] = {"64", "128", "192", "65536"};
   char plan[E2E_PATH_MAX], tight[E2E_PATH_MAX], deploy[512];
   e2e_make_model(&model, config_path, LIMITS FAST);
@@ -98,7 +99,7 @@ static void check_all(const char *config_path) {
   one.max_active = 1;
   digest alone = e2e_run(&one, &requests, 0, requests.count);
   pieces_most = contexts_most = tiles_seen = 0;
-  for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+  for (size_t i = 0; i < (is_every ? ARRAY_LEN(sizes) : 1); i++) {
     snprintf(deploy, sizeof deploy, LIMITS FAST "expand_tokens: %s\n", sizes[i]);
     e2e_make_plan(&model, "pieces", deploy, plan);
     if (i % 3 == 1) EXPECT(sizes[i], c.plan_path = plan);
@@ -106,16 +107,16 @@ static void check_all(const char *config_path) {
   }
   e2e_make_plan(&model, "tight", TIGHT FAST "expand_tokens: 128\n", tight);
   EXPECT("few pages, preemptions, poison", c.plan_path = tight, c.poison = true, c.shuffle_pages = 3);
-  EXPECT("cuts of 1 token", c.chunk_tokens = 1);
+  if (is_every) EXPECT("cuts of 1 token", c.chunk_tokens = 1);
   EXPECT("cuts of 65 tokens, no cache, direct", c.chunk_tokens = 65, c.no_prefix_cache = c.direct = c.poison = true, c.threads = 3);
   if (e2e_device() != VERBATIM_DEVICE_CPU) EXPECT("CPU", c.device = VERBATIM_DEVICE_CPU);
   if (e2e_device() == VERBATIM_DEVICE_CPU) assert_true(tiles_seen > 0 && pieces_most >= 6 && contexts_most >= 2);
   e2e_remove(&model);
 }
 
-static void v3(void **state) { (void)state, check_all("tests/oracle/small-v3.json"); }
-static void minicpm3(void **state) { (void)state, check_all("tests/oracle/small-minicpm3.json"); }
-static void glm4(void **state) { (void)state, check_all("tests/oracle/small-glm4-moe-lite.json"); }
+static void v3(void **state) { (void)state, check_all("tests/oracle/small-v3.json", true); }
+static void minicpm3(void **state) { (void)state, check_all("tests/oracle/small-minicpm3.json", false); }
+static void glm4(void **state) { (void)state, check_all("tests/oracle/small-glm4-moe-lite.json", false); }
 
 static void planted_faults_are_found(void **state) {
   (void)state;
