@@ -10,20 +10,20 @@ def number(item):
 
 
 def compare(dataset):
-    return dataset.filter(lambda item: item["task"] == "compare" and number(item) < 30)
+    return dataset.filter(lambda item: item["task"] == "compare" and number(item) < 16)
 
 
 def count(dataset):
     return dataset.filter(lambda item: item["task"] == "count" and number(item) < 8)
 
 
-def one_in_eight(dataset):
-    return dataset.filter(lambda item: number(item) % 8 == 0)
+def three_of_each(dataset):
+    return dataset.filter(lambda item: number(item) % 16 == 0)
 
 
 def texts(dataset):
     """Items of four kinds as whole texts, prompt and answer."""
-    return dataset.filter(lambda item: item["task"] in ("words", "date", "sort", "roman") and number(item) < 6)
+    return dataset.filter(lambda item: item["task"] in ("words", "date", "sort", "roman") and number(item) < 3)
 
 
 def text(item):
