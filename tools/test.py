@@ -54,7 +54,7 @@ LONG = ["check/controls", "check/fuzz", "check/kernels", "check/serve_lm_eval", 
         "check/serve_load_self_test", "check/serve_load", "e2e/test_eval", "e2e/test_ranks", "e2e/test_schedules", "check/clang",
         "check/tokenizer_compare", "e2e/test_prefill", "e2e/test_invariance_sparse", "e2e/test_widen", "check/oracle_sparse",
         "check/oracle_mtp", "check/serve_inspect", "san/e2e/test_eval", "san/schedule_fuzz", "check/schedule_fuzz", "check/try",
-        "check/guides"]
+        "check/lm_eval", "check/guides", "check/serve_clients", "check/serve_lm_eval_self_test", "check/guide_serving"]
 SLOWEST_SHOWN = 10
 
 ON_GPU_TOO = ["audit", "diff", "engines", "golden", "invariance", "invariance_sparse", "nonfinite", "schedules", "scoring", "sparse",
