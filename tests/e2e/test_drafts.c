@@ -228,6 +228,7 @@ static void check_counts(enum drafter drafter, const verbatim_counters *c, uint6
   else assert_true(c->accepted_tokens > 0 && c->accepted_tokens < c->drafted_tokens + (drafter == NO_IDS));
 }
 
+/* What a drafter does with stops and without ids is a matter of requests, not of models: the first model runs it. */
 static void every_drafter_leaves_the_receipt(void **state) {
   (void)state;
   for (uint32_t m = 0; m < MODELS_TRIED; m++) {
@@ -236,7 +237,7 @@ static void every_drafter_leaves_the_receipt(void **state) {
     verbatim_config config = e2e_config(&model);
     const outcome expected = make_truth(&config);
     print_message("%s\n", MODELS[m].config);
-    for (enum drafter drafter = 0; drafter < NAN_MAKER; drafter++) {
+    for (enum drafter drafter = 0; drafter < (m ? STOPS : NAN_MAKER); drafter++) {
       verbatim_config c = config;
       c.plan_path = plans[drafter % 2];
       c.direct = drafter % 3 == 1;
@@ -259,11 +260,13 @@ static void every_drafter_leaves_the_receipt(void **state) {
                   (unsigned long)found.counters.drafted_tokens);
     if (!is_equal(&found, &expected)) fail_msg("%s: the prediction layer changes the receipt", MODELS[m].config);
     if (*plans[3]) assert_true(found.counters.drafted_tokens > 0);
-    c.plan_path = plans[2];
-    c.no_drafts = true;
-    found = run(&c, &(enum drafter){RIGHT});
-    assert_int_equal(found.counters.drafts, 0);
-    assert_true(is_equal(&found, &expected));
+    if (m == 0) {
+      c.plan_path = plans[2];
+      c.no_drafts = true;
+      found = run(&c, &(enum drafter){RIGHT});
+      assert_int_equal(found.counters.drafts, 0);
+      assert_true(is_equal(&found, &expected));
+    }
     e2e_remove(&model);
   }
 }
