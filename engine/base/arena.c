@@ -1,6 +1,7 @@
 /* arena.c - see arena.h. A list of mappings and blocks; small requests share blocks of 64 KiB. */
 #define _DEFAULT_SOURCE /* for MAP_ANONYMOUS, MAP_NORESERVE */
 #include "base/arena.h"
+#include "base/system.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -50,7 +51,7 @@ status arena_map(arena *self, uint64_t bytes, void *piece) {
   TRY(add_block(self, 0));
   void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return FAIL(ERR_LIMIT, "host memory: %llu bytes cannot be mapped", (unsigned long long)bytes);
-  (void)madvise(memory, bytes, MADV_HUGEPAGE); /* loads weights two to five times as fast */
+  system_want_huge_pages(memory, bytes); /* loads weights two to five times as fast */
   self->blocks->mapping = memory;
   self->blocks->bytes = bytes;
   self->taken_bytes += bytes;

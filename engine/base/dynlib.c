@@ -2,12 +2,12 @@
  *
  * A file that exists but cannot be loaded does not end the search; its reason is kept for the message. Folders are glob(3) patterns, so
  * that "python3.11" and "python3.12" take one line here. */
-#define _GNU_SOURCE /* for dlinfo: the path of a library that the loader found */
+#define _XOPEN_SOURCE 700 /* realpath */
 #include "base/dynlib.h"
 #include "base/processor.h"
+#include "base/system.h"
 #include <dlfcn.h>
 #include <glob.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,11 +43,9 @@ static bool try_path(search *s, const char *path) {
     if (strchr(path, '/') && text) snprintf(s->reason, sizeof s->reason, "%s", text);
     return false;
   }
-  struct link_map *map = NULL;
-  const char *full = path;
-  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name[0]) full = map->l_name;
+  const char *full = system_library_path(handle);
   s->found->handle = handle;
-  snprintf(s->found->path, sizeof s->found->path, "%s", full);
+  snprintf(s->found->path, sizeof s->found->path, "%s", full ? full : path);
   return true;
 }
 

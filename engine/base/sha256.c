@@ -1,13 +1,14 @@
 /* sha256.c - see sha256.h. The low-level functions of libcrypto: OpenSSL 3 calls them deprecated, because programs should not choose an
- * algorithm's code; here they keep 4 MB of providers out of the program and the state out of the heap. */
-#define OPENSSL_SUPPRESS_DEPRECATED
-#include <openssl/opensslv.h>
-#include <openssl/sha.h>
+ * algorithm's code; here they keep 4 MB of providers out of the program and the state out of the heap. macOS has the same functions in
+ * CommonCrypto. */
+#include "base/system.h"
+#include SYSTEM_SHA256_HEADER
 #include "base/sha256.h"
 #include <errno.h>
 #include <string.h>
 
 #define PART_BYTES 16384u
+#define ADDED_BYTES_MAX ((size_t)1 << 30) /* CommonCrypto counts in 32 bits */
 
 _Static_assert(sizeof(SHA256_CTX) <= sizeof(sha256_state) && _Alignof(SHA256_CTX) <= 8, "room for the state");
 
@@ -21,7 +22,12 @@ sha256 sha256_of(const void *data, size_t bytes) {
 void sha256_start(sha256_state *state) { ASSERT(SHA256_Init((SHA256_CTX *)(void *)state->opaque) == 1); }
 
 void sha256_add(sha256_state *state, const void *data, size_t bytes) {
-  if (bytes) ASSERT(SHA256_Update((SHA256_CTX *)(void *)state->opaque, data, bytes) == 1);
+  for (const uint8_t *at = data; bytes > 0;) {
+    const uint32_t part = (uint32_t)(bytes < ADDED_BYTES_MAX ? bytes : ADDED_BYTES_MAX);
+    ASSERT(SHA256_Update((SHA256_CTX *)(void *)state->opaque, at, part) == 1);
+    at += part;
+    bytes -= part;
+  }
 }
 
 sha256 sha256_end(const sha256_state *state) {
@@ -56,5 +62,4 @@ char *sha256_text(const uint8_t bytes[SHA256_BYTES], char text[SHA256_TEXT_BYTES
   return text;
 }
 
-/* Of the headers: the archive comes with them. To ask the archive would link all of it. */
-const char *sha256_library(void) { return OPENSSL_VERSION_STR; }
+const char *sha256_library(void) { return SYSTEM_SHA256_VERSION; }

@@ -1,8 +1,8 @@
 /* sha256.h - SHA-256, for digests that people show to each other: weights, plans, manifests, receipts. Of a file it is the number that
  * sha256sum prints.
  *
- * libcrypto computes it, with the processor's SHA instructions where it has them. Never of rows or requests: digest.h, ten times as fast,
- * is for those. Includes libc only. Read next: RECEIPTS.md, "SHA-256". */
+ * libcrypto computes it, or macOS's CommonCrypto, with the processor's SHA instructions where it has them. Never of rows or requests:
+ * digest.h, ten times as fast, is for those. Includes libc only. Read next: RECEIPTS.md, "SHA-256". */
 #ifndef VERBATIM_SHA256_H
 #define VERBATIM_SHA256_H
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 typedef struct sha256 { uint8_t bytes[SHA256_BYTES]; } sha256;
 
-/* A running SHA-256: libcrypto's state in opaque storage, so that digesting never allocates. */
+/* A running SHA-256: the library's state in opaque storage, so that digesting never allocates. */
 typedef struct sha256_state { _Alignas(8) uint8_t opaque[112]; } sha256_state;
 
 sha256 sha256_of(const void *data, size_t bytes);
@@ -32,7 +32,7 @@ bool sha256_is_none(const uint8_t bytes[SHA256_BYTES]);
 /* Writes 64 lower-case digits and a NUL; returns text. */
 char *sha256_text(const uint8_t bytes[SHA256_BYTES], char text[SHA256_TEXT_BYTES]);
 
-/* The version of libcrypto: "3.0.19". */
+/* The version of the library: "3.0.19". */
 const char *sha256_library(void);
 
 #endif

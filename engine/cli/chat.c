@@ -3,6 +3,8 @@
  * Owns the subcommand's arguments, the turns and what is printed. Each turn is one request whose prompt is the whole conversation: a
  * receipt repeats it, and the prefix cache makes that cheap. Read next: common/conversation.h, cli/run.c. */
 #include "cli/cli.h"
+#include "base/pipe.h"
+#include "base/thread.h"
 #include "common/conversation.h"
 #include "common/engine.h"
 #include "common/files.h"
@@ -12,6 +14,7 @@
 #include "common/output.h"
 #include "common/plan_cache.h"
 #include "common/sampling.h"
+#include "common/signals.h"
 #include "jsonl/nonfinite.h"
 #include "plan/format.h"
 #include "text/tokenizer.h"
@@ -23,8 +26,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char HELP[] =
@@ -85,44 +86,35 @@ static status parse_arguments(talk *self, int argc, char **argv) {
 
 /* === Signals ================================================================================================================ */
 
-static sigset_t interrupt_alone(void) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  return set;
-}
-
 /* Ctrl-C ends the program, but for the time of an answer. The engine's threads never take it. */
 static void let_interrupt(bool is_let) {
-  const sigset_t set = interrupt_alone();
+  const sigset_t set = cli_signals_set(false);
   pthread_sigmask(is_let ? SIG_UNBLOCK : SIG_BLOCK, &set, NULL);
 }
 
 static bool take_interrupt(void) {
-  const struct timespec at_once = {0};
-  const sigset_t set = interrupt_alone();
-  return sigtimedwait(&set, NULL, &at_once) > 0;
+  const sigset_t set = cli_signals_set(false);
+  return cli_signals_take(&set);
 }
 
 static void *wait_interruptible(void *context) {
-  eventfd_t value;
+  char end;
   let_interrupt(true);
-  while (eventfd_read(*(int *)context, &value) != 0 && errno == EINTR) {}
+  while (read(*(int *)context, &end, 1) < 0 && errno == EINTR) {}
   return NULL;
 }
 
 /* Starts the engine in such a way that its threads do not take the signal, while one of ours does: a start may take minutes. */
 static status open_engine(talk *self) {
   pthread_t thread;
-  int stop = eventfd(0, EFD_CLOEXEC);
+  int stop[2];
+  TRY(pipe_open(stop, 0));
   let_interrupt(false);
-  const bool is_started = stop >= 0 && pthread_create(&thread, NULL, wait_interruptible, &stop) == 0;
+  const bool is_started = thread_start(&thread, wait_interruptible, stop) == 0;
   status result = is_started ? cli_engine_open(&self->engine) : FAIL(ERR_LIMIT, "chat: cannot start a thread");
-  if (is_started) {
-    (void)eventfd_write(stop, 1);
-    pthread_join(thread, NULL);
-  }
-  if (stop >= 0) close(stop);
+  close(stop[1]);
+  if (is_started) pthread_join(thread, NULL);
+  close(stop[0]);
   return result;
 }
 

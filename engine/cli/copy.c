@@ -7,6 +7,7 @@
 #include "common/hub.h"
 #include "base/clock.h"
 #include "base/input_file.h"
+#include "base/thread.h"
 #include "gpu/gpu.h"
 #include "gpu/staging.h"
 #include <dirent.h>
@@ -144,7 +145,7 @@ static status run_pass(copy *self, void *(*work)(void *), double *seconds) {
   staging_open(&self->ring, &self->room);
   for (; count < self->threads; count++) {
     staging_enter(&self->ring);
-    if (pthread_create(&started[count], NULL, work, self) == 0) continue;
+    if (thread_start(&started[count], work, self) == 0) continue;
     staging_leave(&self->ring);
     break;
   }

@@ -10,9 +10,12 @@
 #include "common/generation.h"
 #include "common/options.h"
 #include "common/plan_cache.h"
+#include "common/signals.h"
 #include "common/stop_ids.h"
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/pipe.h"
+#include "base/thread.h"
 #include "base/whole_file.h"
 #include "serve/http.h"
 #include "serve/journal.h"
@@ -24,12 +27,11 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define URL_BYTES 512
@@ -96,6 +98,14 @@ typedef struct serve_options {
   bool uses_generation; /* generation_config.json has defaults of requests */
 } serve_options;
 
+typedef struct signal_watch {
+  pthread_t thread;
+  sigset_t set;
+  int ends[2]; /* of a pipe: a byte for each signal */
+  bool is_running;
+  atomic_bool is_serving, is_over;
+} signal_watch;
+
 typedef struct server {
   serve_options options;
   cli_config config;
@@ -109,7 +119,7 @@ typedef struct server {
   serve_metrics metrics;
   serve_queue *queue;
   serve_http *http;
-  int signals; /* a descriptor */
+  signal_watch signals;
   bool has_metrics, is_ready_told;
   char url[URL_BYTES], numerics_id[DIGEST_TEXT_BYTES], plan_digest[DIGEST_TEXT_BYTES], fingerprint[FINGERPRINT_BYTES];
 } server;
@@ -190,35 +200,37 @@ static status parse_arguments(server *self, int argc, char **argv) {
 
 /* === Start ================================================================================================================== */
 
-typedef struct guard {
-  pthread_t thread;
-  int signals, stop; /* descriptors */
-} guard;
-
 /* Until the server answers, a signal ends the process at once: the engine's start may take minutes, and an output that is a pipe opens only
- * once somebody reads it. */
-static void *end_by_signal(void *context) {
-  const guard *g = context;
-  struct pollfd waits[] = {{.fd = g->signals, .events = POLLIN}, {.fd = g->stop, .events = POLLIN}};
-  struct signalfd_siginfo signal;
-  while (poll(waits, ARRAY_LEN(waits), -1) < 0 && errno == EINTR) {}
-  if (!waits[1].revents && read(g->signals, &signal, sizeof signal) == (ssize_t)sizeof signal) _Exit(128 + (int)signal.ssi_signo);
+ * once somebody reads it. From then on each is a byte for the loop. */
+static void *take_signals(void *context) {
+  signal_watch *self = context;
+  for (int number; sigwait(&self->set, &number) == 0 && !atomic_load(&self->is_over);) {
+    if (!atomic_load(&self->is_serving)) _Exit(128 + number);
+    (void)!write(self->ends[1], "", 1); /* a full pipe says it, too */
+  }
   return NULL;
 }
 
-static status guard_begin(guard *self, int signals) {
-  *self = (guard){.signals = signals, .stop = eventfd(0, EFD_CLOEXEC)};
-  if (self->stop < 0) return FAIL(ERR_IO, "serve: no file descriptor for an event: %s", strerror(errno));
-  if (pthread_create(&self->thread, NULL, end_by_signal, self) == 0) return OK;
-  close(self->stop);
-  return FAIL(ERR_LIMIT, "serve: cannot start a thread");
+/* From the first thread on only ours takes these signals; a peer that went away is an error of a call, not a signal. */
+static status begin_signals(signal_watch *self) {
+  self->set = cli_signals_set(true);
+  pthread_sigmask(SIG_BLOCK, &self->set, NULL);
+  signal(SIGPIPE, SIG_IGN);
+  TRY(pipe_open(self->ends, O_NONBLOCK));
+  if (thread_start(&self->thread, take_signals, self) != 0) return FAIL(ERR_LIMIT, "serve: cannot start a thread");
+  self->is_running = true;
+  return OK;
 }
 
 /* Not by pthread_cancel: AddressSanitizer takes the frames of a cancelled thread for live ones. */
-static void guard_end(guard *self) {
-  (void)eventfd_write(self->stop, 1);
-  pthread_join(self->thread, NULL);
-  close(self->stop);
+static void end_signals(signal_watch *self) {
+  if (self->is_running) {
+    atomic_store(&self->is_over, true);
+    (void)pthread_kill(self->thread, SIGTERM);
+    pthread_join(self->thread, NULL);
+  }
+  for (uint32_t i = 0; i < 2; i++)
+    if (self->ends[i] >= 0) close(self->ends[i]);
 }
 
 static status on_finished(void *context, const char *name, const verbatim_request *engine_request) {
@@ -307,10 +319,10 @@ static status tell_ready(server *self) {
 
 /* Serves clients for at most this long; counts the signals that arrived. */
 static void serve_for(server *self, uint32_t milliseconds, uint32_t *signal_count) {
-  struct signalfd_siginfo signal;
-  serve_http_run(self->http, self->signals, milliseconds);
+  char arrived[64];
+  serve_http_run(self->http, self->signals.ends[0], milliseconds);
   serve_journal_try(&self->journal);
-  while (read(self->signals, &signal, sizeof signal) == (ssize_t)sizeof signal) ++*signal_count;
+  for (ssize_t bytes; (bytes = read(self->signals.ends[0], arrived, sizeof arrived)) > 0;) *signal_count += (uint32_t)bytes;
 }
 
 static bool is_idle(const server *self) { return serve_queue_idle(self->queue) && serve_http_idle(self->http); }
@@ -391,24 +403,10 @@ static status start(server *self) {
   return tell_ready(self);
 }
 
-/* From the first thread on only our descriptor has these signals; a peer that went away is an error of a call, not a signal. */
-static status take_signals(server *self) {
-  sigset_t ours;
-  sigemptyset(&ours);
-  sigaddset(&ours, SIGTERM);
-  sigaddset(&ours, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &ours, NULL);
-  signal(SIGPIPE, SIG_IGN);
-  self->signals = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
-  return self->signals >= 0 ? OK : FAIL(ERR_IO, "serve: no file descriptor for signals: %s", strerror(errno));
-}
-
 static status serve(server *self) {
-  guard starting;
-  TRY(take_signals(self));
-  TRY(guard_begin(&starting, self->signals));
+  TRY(begin_signals(&self->signals));
   status result = start(self);
-  guard_end(&starting);
+  atomic_store(&self->signals.is_serving, true);
   if (result == OK) result = serve_until_told(self);
   close_server(self);
   TRY(result);
@@ -421,7 +419,7 @@ int cli_serve(int argc, char **argv) {
     fputs(CLI_ENGINE_HELP, stdout);
     return 0;
   }
-  server self = {.signals = -1,
+  server self = {.signals = {.ends = {-1, -1}},
                  .options = {.host = "127.0.0.1", .port = 8000, .waiting_max = 1024, .connections_max = 1024, .client_seconds = 30,
                              .drain_seconds = 30, .body_bytes_max = 32u << 20, .request_bytes_max = 1u << 30, .thoughts = "none",
                              .calls = "auto"}};
@@ -441,7 +439,7 @@ int cli_serve(int argc, char **argv) {
   serve_journal_close(&self.journal);
   if (self.access_log && self.access_log != stdout) fclose(self.access_log);
   if (self.request_log) fclose(self.request_log);
-  if (self.signals >= 0) close(self.signals);
+  end_signals(&self.signals);
   free(self.options.words);
   cli_config_close(&self.config);
   return fail_exit_code(result);

@@ -5,12 +5,12 @@
 #include "base/base.h"
 #include "base/processor.h"
 #include "base/sha256.h"
+#include "base/system.h"
 #include "common/options.h"
 #include "common/output.h"
 #include "plan/format.h"
 #include "verbatim.h"
 #include <event2/event.h>
-#include <gnu/libc-version.h>
 #include <jansson.h>
 #include <libfyaml.h>
 #include <pcre2.h>
@@ -48,11 +48,13 @@ typedef struct part {
 /* What was linked, not what was compiled against. */
 static void find_parts(part parts[PARTS]) {
   unsigned hash = XXH_versionNumber();
-  char regex[VERSION_BYTES] = "";
+  char regex[VERSION_BYTES] = "", libc[VERSION_BYTES] = "";
   pcre2_config(PCRE2_CONFIG_VERSION, regex); /* "10.42 2022-12-11": 24 bytes at most */
-  const char *const names[PARTS] = {"xxHash", "zstd", "jansson", "libfyaml", "PCRE2", "libevent", "libcrypto", COMPILER, "glibc"};
+  system_libc_version(libc, sizeof libc);
+  const char *const names[PARTS] = {"xxHash", "zstd", "jansson", "libfyaml", "PCRE2", "libevent", SYSTEM_SHA256_LIBRARY, COMPILER,
+                                    SYSTEM_LIBC};
   const char *const versions[PARTS] = {NULL, ZSTD_versionString(), jansson_version_str(), fy_library_version(), regex,
-                                       event_get_version(), sha256_library(), COMPILER_VERSION, gnu_get_libc_version()};
+                                       event_get_version(), sha256_library(), COMPILER_VERSION, libc};
   for (uint32_t i = 0; i < PARTS; i++) {
     parts[i].name = names[i];
     if (versions[i]) snprintf(parts[i].version, VERSION_BYTES, "%s", versions[i]);

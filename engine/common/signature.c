@@ -2,6 +2,7 @@
 #include "common/signature.h"
 #include "base/clock.h"
 #include "base/input_file.h"
+#include "base/pipe.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -97,9 +98,8 @@ static status run(const char *const *argv, int input, double seconds, outcome *o
   pid_t child = 0;
   const double until = clock_seconds() + seconds;
   *out = (outcome){.code = -1};
-  if (lseek(input, 0, SEEK_SET) != 0 || pipe(ends) != 0) return FAIL(ERR_IO, PROGRAM ": no pipe: %s", strerror(errno));
-  (void)fcntl(ends[0], F_SETFD, FD_CLOEXEC);
-  (void)fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+  if (lseek(input, 0, SEEK_SET) != 0) return FAIL(ERR_IO, PROGRAM ": its input cannot be read: %s", strerror(errno));
+  TRY(pipe_open(ends, 0));
   status result = spawn(argv, input, ends[1], &child);
   close(ends[1]);
   if (result == OK) {

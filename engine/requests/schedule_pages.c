@@ -3,7 +3,7 @@
 #include "requests/schedule_pages.h"
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/random.h>
 
 status schedule_pages_open(schedule_pages *self, const request_model *model) {
   uint8_t both[2 * DIGEST_BYTES];

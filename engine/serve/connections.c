@@ -2,13 +2,17 @@
  *
  * No callback of libevent frees its connection: serve_connections_abort marks it CLOSED and adds it to a list, which an event of its own
  * frees in the same iteration of the loop. Deadlines are checked four times a second. */
-#define _GNU_SOURCE /* accept4, NI_MAXHOST, POLLRDHUP */
+#define _DEFAULT_SOURCE /* NI_MAXHOST */
 #include "serve/connections.h"
 #include "base/clock.h"
+#include "base/pipe.h"
+#include "base/system.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
+#include <event2/util.h>
 #include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -18,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -53,7 +56,7 @@ struct serve_connections {
   serve_connections_config config;
   struct event_base *base;
   struct event *accepting, *sweeping, *waking, *reaping, *pausing, *interrupting;
-  int listener, wake; /* descriptors */
+  int listener, wake[2]; /* descriptors; wake: a pipe */
   bool is_listening;  /* accepting is pending */
   serve_connection *first, *first_closed;
   uint32_t count;
@@ -405,6 +408,12 @@ static void on_event(struct bufferevent *stream, short what, void *argument) {
 
 /* === Accepting ============================================================================================================== */
 
+/* Neither waits, nor is inherited by programs that are started. */
+static void set_nonblocking(int descriptor) {
+  evutil_make_socket_nonblocking(descriptor);
+  evutil_make_socket_closeonexec(descriptor);
+}
+
 static void set_options(int descriptor) {
   static const int on = 1, idle_seconds = 60, unsent_bytes = UNSENT_BYTES;
   setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on); /* notices a computer that has vanished */
@@ -446,8 +455,9 @@ static void on_accept(evutil_socket_t listener, short what, void *argument) {
     bool is_full = self->count >= self->config.connections_max;
     serve_connection *silent = is_full ? find_silent(self) : NULL;
     if (is_full && !silent) break;
-    int descriptor = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int descriptor = accept(listener, NULL, NULL);
     if (descriptor >= 0) {
+      set_nonblocking(descriptor);
       if (silent) free_connection(silent);
       add_connection(self, descriptor);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -463,9 +473,8 @@ static void on_accept(evutil_socket_t listener, short what, void *argument) {
 
 /* libevent does not read while the input buffer is full, and so would not see that the client has closed. */
 static bool has_ended(const serve_connection *c) {
-  struct pollfd socket = {.fd = bufferevent_getfd(c->stream), .events = POLLRDHUP};
   if (c->has_eof || evbuffer_get_length(input_of(c)) < INPUT_BYTES_MAX) return false;
-  return poll(&socket, 1, 0) > 0;
+  return system_is_hung_up(bufferevent_getfd(c->stream));
 }
 
 static void on_sweep(evutil_socket_t descriptor, short what, void *argument) {
@@ -484,15 +493,14 @@ static void on_sweep(evutil_socket_t descriptor, short what, void *argument) {
 
 static void on_wake(evutil_socket_t descriptor, short what, void *argument) {
   serve_connections *self = argument;
-  uint64_t calls;
+  char calls[256]; /* more of them call again */
   (void)what;
-  if (read(descriptor, &calls, sizeof calls) == (ssize_t)sizeof calls) self->config.callbacks.on_news(self->config.callbacks.context);
+  if (read(descriptor, calls, sizeof calls) > 0) self->config.callbacks.on_news(self->config.callbacks.context);
 }
 
 void serve_connections_wake(serve_connections *self) {
-  const uint64_t one = 1;
-  ssize_t written = write(self->wake, &one, sizeof one);
-  ASSERT(written == (ssize_t)sizeof one || errno == EAGAIN);
+  ssize_t written = write(self->wake[1], "", 1);
+  ASSERT(written == 1 || errno == EAGAIN);
 }
 
 static void on_pause(evutil_socket_t descriptor, short what, void *argument) {
@@ -527,8 +535,9 @@ uint32_t serve_connections_count(const serve_connections *self) { return self->c
 
 static status listen_on(const struct addrinfo *at, int *out) {
   static const int on = 1;
-  int listener = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  int listener = socket(at->ai_family, SOCK_STREAM, 0);
   if (listener < 0) return FAIL(ERR_IO, "no socket: %s", strerror(errno));
+  set_nonblocking(listener);
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(listener, at->ai_addr, at->ai_addrlen) != 0 || listen(listener, BACKLOG) != 0) {
     int cause = errno;
@@ -581,11 +590,11 @@ static struct event_base *open_base(void) {
 
 static status open_events(serve_connections *self) {
   self->base = open_base();
-  self->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (!self->base || self->wake < 0) return FAIL(ERR_IO, "server: no event loop: %s", strerror(errno));
+  if (!self->base) return FAIL(ERR_IO, "server: no event loop: %s", strerror(errno));
+  TRY(pipe_open(self->wake, O_NONBLOCK));
   self->accepting = event_new(self->base, self->listener, EV_READ | EV_PERSIST, on_accept, self);
   self->sweeping = event_new(self->base, -1, EV_PERSIST, on_sweep, self);
-  self->waking = event_new(self->base, self->wake, EV_READ | EV_PERSIST, on_wake, self);
+  self->waking = event_new(self->base, self->wake[0], EV_READ | EV_PERSIST, on_wake, self);
   self->reaping = event_new(self->base, -1, 0, on_reap, self);
   self->pausing = event_new(self->base, -1, 0, on_pause, self);
   bool good = self->accepting && self->sweeping && self->waking && self->reaping && self->pausing &&
@@ -599,7 +608,7 @@ status serve_connections_open(serve_connections **out, const serve_connections_c
   serve_connections *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "server: no memory");
   self->config = *config;
-  self->listener = self->wake = -1;
+  self->listener = self->wake[0] = self->wake[1] = -1;
   status result = open_listener(config, &self->listener, url, url_bytes);
   if (result == OK) result = open_events(self);
   if (result == OK) *out = self;
@@ -614,7 +623,8 @@ void serve_connections_close(serve_connections *self) {
   struct event *const events[] = {self->accepting, self->sweeping, self->waking, self->reaping, self->pausing, self->interrupting};
   for (size_t i = 0; i < ARRAY_LEN(events); i++)
     if (events[i]) event_free(events[i]);
-  if (self->wake >= 0) close(self->wake);
+  for (size_t i = 0; i < ARRAY_LEN(self->wake); i++)
+    if (self->wake[i] >= 0) close(self->wake[i]);
   if (self->base) event_base_free(self->base);
   free(self);
 }

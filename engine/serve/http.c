@@ -2,6 +2,7 @@
  *
  * Only serve_work's thread tokenizes. Other threads post news: bits in the exchange and a list of the exchanges that have some, under one
  * mutex. Threads share nothing else here. */
+#define _DEFAULT_SOURCE /* getentropy */
 #include "serve/http.h"
 #include "base/clock.h"
 #include "serve/connections.h"
@@ -578,7 +579,7 @@ status serve_http_open(serve_http **out, const serve_http_config *config, char *
   if (!self) return FAIL(ERR_LIMIT, "server: no memory");
   self->config = *config;
   ASSERT(pthread_mutex_init(&self->mutex, NULL) == 0);
-  if (getrandom(&self->boot, sizeof self->boot, 0) != sizeof self->boot) self->boot = (uint64_t)time(NULL);
+  if (getentropy(&self->boot, sizeof self->boot) != 0) self->boot = (uint64_t)time(NULL);
   fail_clear();
   if (serve_info_tokenizer(&config->model, config->model_dir, &self->tokenizer_info) != OK)
     self->tokenizer_fault = serve_router_fault(500, "no_tokenizer_info", "%.480s", fail_text());

@@ -1,5 +1,6 @@
 /* serve/work.c - see serve/work.h. */
 #include "serve/work.h"
+#include "base/thread.h"
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -35,7 +36,7 @@ status serve_work_open(serve_work **out) {
   serve_work *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "server: no memory");
   ASSERT(pthread_mutex_init(&self->mutex, NULL) == 0 && pthread_cond_init(&self->news, NULL) == 0);
-  if (pthread_create(&self->thread, NULL, work, self) == 0) {
+  if (thread_start(&self->thread, work, self) == 0) {
     *out = self;
     return OK;
   }

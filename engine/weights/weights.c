@@ -1,6 +1,7 @@
 /* weights.c - see weights.h. Matching (match.h) comes first. Then several threads take sources, the largest first, and read them (read.h);
  * with a GPU the calling thread uploads them. The total digest and the report come last. */
 #include "weights/weights.h"
+#include "base/thread.h"
 #include "weights/match.h"
 #include "weights/read.h"
 #include <pthread.h>
@@ -112,7 +113,7 @@ static status load_all(loader *self, uint32_t *threads) {
   if (is_gpu) staging_open(&self->ring, &self->target->room);
   for (; count < wanted; count++) {
     if (is_gpu) staging_enter(&self->ring);
-    if (pthread_create(&ids[count], NULL, run_thread, &workers[count]) == 0) continue;
+    if (thread_start(&ids[count], run_thread, &workers[count]) == 0) continue;
     if (is_gpu) staging_leave(&self->ring);
     break;
   }

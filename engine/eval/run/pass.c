@@ -3,6 +3,7 @@
 #include "base/json_text.h"
 #include "base/clock.h"
 #include "base/whole_file.h"
+#include "common/signals.h"
 #include "eval/results.h"
 #include "jsonl/nonfinite.h"
 #include "receipts/read.h"
@@ -22,22 +23,15 @@
 
 /* === Signals ================================================================================================================ */
 
-/* Blocks SIGINT and SIGTERM, also in the engine's threads, and checks for them between steps: a handler could only write static data. */
+/* Blocks SIGINT and SIGTERM, also in the engine's threads, and checks for them between steps. */
 static void hold_signals(eval_pass *self) {
-  sigset_t held;
-  sigemptyset(&held);
-  sigaddset(&held, SIGINT);
-  sigaddset(&held, SIGTERM);
+  const sigset_t held = cli_signals_set(true);
   self->is_holding = sigprocmask(SIG_BLOCK, &held, &self->signals) == 0;
 }
 
 static bool has_signal(const eval_pass *self) {
-  const struct timespec at_once = {0};
-  sigset_t held;
-  sigemptyset(&held);
-  sigaddset(&held, SIGINT);
-  sigaddset(&held, SIGTERM);
-  return self->is_holding && sigtimedwait(&held, NULL, &at_once) > 0;
+  const sigset_t held = cli_signals_set(true);
+  return self->is_holding && cli_signals_take(&held);
 }
 
 /* === Opening ================================================================================================================ */
