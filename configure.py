@@ -6,6 +6,7 @@ into <builddir> instead, so that another compiler never touches the committed fi
 
   ./configure.py --cc clang --builddir build/clang && ninja -f build/clang/build.ninja tests
   ./configure.py --target aarch64-linux-gnu && ninja -f build/aarch64/build.ninja          # on aarch64, or with its cross compiler
+  ./configure.py --target arm64-apple-macos && ninja -f build/macos/build.ninja            # on a Mac, or across; program and tools only
 
 Sources are found by folder: after adding, moving or removing a file, run this. A test is linked with the C file of every header under
 tests/ that it includes, and with --wrap for every __wrap_<function> that these files define. The kernels' forms and planted flaws
@@ -135,15 +136,23 @@ SANITIZE = ["-U_FORTIFY_SOURCE", "-fsanitize=address,undefined", "-fno-sanitize-
 LIBRARIES = "-l:libxxhash.a -l:libfyaml.a -l:libjansson.a -l:libpcre2-8.a -l:libzstd.a -l:libevent_core.a -l:libcrypto.a -lm".split()
 # Of libverbatim.so: a shared library cannot hold the archives, which are compiled for programs. OpenSSL's is compiled for both.
 SHARED_LIBRARIES = "-lxxhash -ljansson -lpcre2-8 -l:libcrypto.a -Wl,--exclude-libs,libcrypto.a -lm"
+# macOS hides all beyond POSIX unless asked. A warning of a newer compiler must not end a build on a Mac. Hardening is its linker's default.
+MACOS = "arm64-apple-macos"
+MACOS_CFLAGS = ["-D_DARWIN_C_SOURCE", "-Wno-error"]
+MACOS_LIBRARIES = "-lxxhash -lfyaml -ljansson -lpcre2-8 -lzstd -levent_core".split()
+MACOS_HOSTS = {  # sys.platform -> compiler, archiver, root folder of the libraries, as tools/setup_macos.sh makes them
+    "darwin": ("cc", "ar", "/opt/homebrew"), "linux": ("build/macos/zig/bin/cc", "build/macos/zig/bin/ar", "build/macos/zig")}
 
 PREFIX = "/usr/local"
 OPTIONS = {  # defaults and meanings
     "cc": ("cc", "C compiler"),
     "builddir": ("build", "folder of everything that is built"),
     "prefix": (PREFIX, "where `ninja install` puts things, below $DESTDIR"),
-    "target": ("", "aarch64-linux-gnu: builds for that, with its compiler, in build/aarch64; without it: for x86_64-linux-gnu"),
+    "target": ("", "aarch64-linux-gnu or arm64-apple-macos: builds for that, in build/aarch64 or build/macos, with its compiler; "
+               "without it: for x86_64-linux-gnu"),
     "flags": ("", "further flags of the C compiler"),
-    "libraries": ("", "root folder of the target's libraries, as tools/setup_aarch64.sh makes it; without it: where the compiler looks"),
+    "libraries": ("", "root folder of the target's libraries, as tools/setup_aarch64.sh and setup_macos.sh make it; without it: where the "
+                  "compiler looks, or for macOS where setup_macos.sh puts them"),
 }
 
 
@@ -281,18 +290,22 @@ def write_emulator(ninja, build):
 
 
 def processor_of(args):
-    return args.target.split("-")[0] or "x86_64"
+    return "aarch64" if args.target == MACOS else args.target.split("-")[0] or "x86_64"
 
 
 def write_rules(ninja, args):
-    processor, shared = processor_of(args), SHARED_LIBRARIES
-    cflags, libs = [*CFLAGS, *HARDENED, JUMPS[processor], *CHECKED], LIBRARIES
+    root, target, shared = args.libraries, args.target, SHARED_LIBRARIES
+    if target == MACOS:
+        cflags, libs = [*CFLAGS, *HARDENED, *CHECKED, *MACOS_CFLAGS], MACOS_LIBRARIES
+        ar, link, folders = MACOS_HOSTS[sys.platform][1] + " qcs", "$cc", [root + "/lib", root + "/include"]
+    else:
+        cflags, libs = [*CFLAGS, *HARDENED, JUMPS[processor_of(args)], *CHECKED], LIBRARIES
+        ar, link = "ar qcsD", "$cc -pie " + HARDENED_LINK
+        folders = [root + "/usr/lib/" + target, root + "/usr/include", root + "/usr/include/" + target]
     cflags += args.flags.split()
-    if args.libraries:
-        folder = "-L%s/usr/lib/%s" % (args.libraries, args.target)
-        includes = ["%s/usr/include" % args.libraries, "%s/usr/include/%s" % (args.libraries, args.target)]
-        cflags += [word for path in includes for word in ("-isystem", path)]
-        libs, shared = [folder, *libs], folder + " " + shared
+    if root:
+        cflags += [word for path in folders[1:] for word in ("-isystem", path)]
+        libs, shared = ["-L" + folders[0], *libs], "-L%s %s" % (folders[0], shared)
     for name, words in {"ninja_required_version": "1.5", "builddir": args.builddir, "cc": args.cc, "cflags": cflags, "sanitize": SANITIZE,
                         "libs": libs, "cxxflags": CXXFLAGS}.items():
         ninja.variable(name, words)
@@ -301,8 +314,8 @@ def write_rules(ninja, args):
     ninja.rule("cc", "$cc %s -c $in -o $out" % cc, **depends)
     ninja.rule("cc_san", "$cc -MMD -MF $out.d $cflags $sanitize -O1 -g1 $isa -c $in -o $out", **depends)
     ninja.rule("cc_fuzz", "clang %s $sanitize -fsanitize=fuzzer-no-link -O1 -gline-tables-only -c $in -o $out" % cc, **depends)
-    ninja.rule("ar", "rm -f $out && ar qcsD $out $in")
-    ninja.rule("link", "$cc -pie %s -o $out $in $libs $extra_libs" % HARDENED_LINK)
+    ninja.rule("ar", "rm -f $out && %s $out $in" % ar)
+    ninja.rule("link", "%s -o $out $in $libs $extra_libs" % link)
     ninja.rule("link_san", "$cc $sanitize -o $out $in $libs $extra_libs")
     ninja.rule("link_fuzz", "clang $sanitize -fsanitize=fuzzer -o $out $in $libs")
     ninja.rule("link_shared", "$cc -shared %s -Wl,-z,defs -Wl,-soname,$soname $search -o $out $in %s" % (HARDENED_LINK, shared))
@@ -370,8 +383,12 @@ def generate(args):
     plain = Variant(args, build, "cc", "link")
     default = plain.library(ninja)
     ninja.build(build + "/include/verbatim.h", "copy", PUBLIC_HEADER)
-    default += write_shared(ninja, plain) + [plain.binary(ninja, "verbatim", [MAIN])]
+    default += [] if args.target == MACOS else write_shared(ninja, plain)
+    default += [plain.binary(ninja, "verbatim", [MAIN])]
     default += [plain.binary(ninja, os.path.basename(path)[:-2], [path]) for path in found("tools/*.c")]
+    if args.target == MACOS:
+        ninja.lines += ["", "default " + " ".join(default)]
+        return {top_path: "\n".join(ninja.lines) + "\n"}
     ninja.comment("Names to build by")
     ninja.build("all", "phony", default)
     ninja.build("install", "install", order_only=["all"])
@@ -390,10 +407,13 @@ def parse_arguments(argv):
         parser.add_argument("--" + name, default=default, help=what + (" (default: %s)" % default) * bool(default))
     args = parser.parse_args(argv)
     if args.target:
-        if processor_of(args) not in JUMPS:
-            parser.error("--target: expected one of %s, found %s" % (", ".join(JUMPS), args.target))
-        args.cc = args.target + "-gcc" if args.cc == OPTIONS["cc"][0] else args.cc
-        args.builddir = "build/" + processor_of(args) if args.builddir == OPTIONS["builddir"][0] else args.builddir
+        if processor_of(args) not in JUMPS or (args.target == MACOS and sys.platform not in MACOS_HOSTS):
+            parser.error("--target: expected one of %s, found %s" % (", ".join([*JUMPS, MACOS]), args.target))
+        compiler, folder = args.target + "-gcc", processor_of(args)
+        if args.target == MACOS:
+            compiler, folder, args.libraries = MACOS_HOSTS[sys.platform][0], "macos", args.libraries or MACOS_HOSTS[sys.platform][2]
+        args.cc = compiler if args.cc == OPTIONS["cc"][0] else args.cc
+        args.builddir = "build/" + folder if args.builddir == OPTIONS["builddir"][0] else args.builddir
     return args
 
 

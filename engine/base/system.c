@@ -1,8 +1,11 @@
 /* system.c - see system.h. Linux first, then macOS. */
-#define _GNU_SOURCE /* dlinfo, MADV_HUGEPAGE, POLLRDHUP */
+#define _GNU_SOURCE /* dlinfo, MADV_HUGEPAGE, POLLRDHUP, TCP_KEEPIDLE */
 #include "base/system.h"
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 #if defined(__linux__)
 #include <dlfcn.h>
@@ -11,6 +14,7 @@
 #include <sys/mman.h>
 
 #define HUNG_UP POLLRDHUP
+#define KEEP_IDLE TCP_KEEPIDLE
 
 void system_libc_version(char *text, size_t bytes) { snprintf(text, bytes, "%s", gnu_get_libc_version()); }
 
@@ -25,6 +29,7 @@ void system_want_huge_pages(void *mapping, size_t bytes) { (void)madvise(mapping
 #include <sys/sysctl.h>
 
 #define HUNG_UP POLLHUP /* of sockets, as soon as the other side has shut its half */
+#define KEEP_IDLE TCP_KEEPALIVE
 
 void system_libc_version(char *text, size_t bytes) {
   if (sysctlbyname("kern.osproductversion", text, &bytes, NULL, 0) != 0) *text = 0;
@@ -43,3 +48,7 @@ void system_want_huge_pages(void *mapping, size_t bytes) {
 #endif
 
 bool system_is_hung_up(int descriptor) { return poll(&(struct pollfd){.fd = descriptor, .events = HUNG_UP}, 1, 0) > 0; }
+
+void system_set_keep_alive(int descriptor, int idle_seconds) {
+  (void)setsockopt(descriptor, IPPROTO_TCP, KEEP_IDLE, &idle_seconds, sizeof idle_seconds);
+}

@@ -36,4 +36,7 @@ void system_want_huge_pages(void *mapping, size_t bytes);
 /* Whether the other side of a socket has ended its stream, also while unread bytes lie before that end. */
 bool system_is_hung_up(int descriptor);
 
+/* Of a TCP socket with SO_KEEPALIVE: after how many idle seconds it asks for the other side. */
+void system_set_keep_alive(int descriptor, int idle_seconds);
+
 #endif

@@ -4,7 +4,7 @@
 
 #define STACK_BYTES ((size_t)8 << 20) /* address space only; what Linux gives a program's first thread */
 
-int thread_start(pthread_t *id, void *(*run)(void *), void *context) {
+int thread_begin(pthread_t *id, void *(*run)(void *), void *context) {
   pthread_attr_t attributes;
   int code = pthread_attr_init(&attributes);
   if (code != 0) return code;

@@ -6,6 +6,6 @@
 #include <pthread.h>
 
 /* Returns what pthread_create returns: 0, or an errno. */
-int thread_start(pthread_t *id, void *(*run)(void *), void *context);
+int thread_begin(pthread_t *id, void *(*run)(void *), void *context);
 
 #endif

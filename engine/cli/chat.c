@@ -110,7 +110,7 @@ static status open_engine(talk *self) {
   int stop[2];
   TRY(pipe_open(stop, 0));
   let_interrupt(false);
-  const bool is_started = thread_start(&thread, wait_interruptible, stop) == 0;
+  const bool is_started = thread_begin(&thread, wait_interruptible, stop) == 0;
   status result = is_started ? cli_engine_open(&self->engine) : FAIL(ERR_LIMIT, "chat: cannot start a thread");
   close(stop[1]);
   if (is_started) pthread_join(thread, NULL);

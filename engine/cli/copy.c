@@ -145,7 +145,7 @@ static status run_pass(copy *self, void *(*work)(void *), double *seconds) {
   staging_open(&self->ring, &self->room);
   for (; count < self->threads; count++) {
     staging_enter(&self->ring);
-    if (thread_start(&started[count], work, self) == 0) continue;
+    if (thread_begin(&started[count], work, self) == 0) continue;
     staging_leave(&self->ring);
     break;
   }

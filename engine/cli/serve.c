@@ -217,7 +217,7 @@ static status begin_signals(signal_watch *self) {
   pthread_sigmask(SIG_BLOCK, &self->set, NULL);
   signal(SIGPIPE, SIG_IGN);
   TRY(pipe_open(self->ends, O_NONBLOCK));
-  if (thread_start(&self->thread, take_signals, self) != 0) return FAIL(ERR_LIMIT, "serve: cannot start a thread");
+  if (thread_begin(&self->thread, take_signals, self) != 0) return FAIL(ERR_LIMIT, "serve: cannot start a thread");
   self->is_running = true;
   return OK;
 }

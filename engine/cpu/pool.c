@@ -136,7 +136,7 @@ status cpu_pool_open(cpu_pool **out, uint32_t threads) {
     memset(pool->thread[i].scratch, 0xff, CPU_SCRATCH_BYTES); /* touched now, and poisoned so that a read before a write shows */
   }
   for (uint32_t i = 1; i < threads; i++) {
-    if (thread_start(&pool->thread[i].id, run_thread, &pool->thread[i]) != 0) {
+    if (thread_begin(&pool->thread[i].id, run_thread, &pool->thread[i]) != 0) {
       cpu_pool_close(pool);
       return FAIL(ERR_LIMIT, "expected to start %u threads, found a limit at %u; hint: use fewer threads", threads, i);
     }

@@ -31,6 +31,7 @@
 #define UNSENT_BYTES (128 << 10) /* send buffer in the kernel, which doubles it */
 #define SWEEP_MS 250
 #define LINGER_SECONDS 2.0
+#define IDLE_SECONDS 60 /* of a connection, until the kernel asks whether the other side is still there */
 
 enum phase { IDLE, HEAD, BODY, WAITING, SENDING, LINGERING, CLOSED };
 
@@ -415,9 +416,9 @@ static void set_nonblocking(int descriptor) {
 }
 
 static void set_options(int descriptor) {
-  static const int on = 1, idle_seconds = 60, unsent_bytes = UNSENT_BYTES;
+  static const int on = 1, unsent_bytes = UNSENT_BYTES;
   setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on); /* notices a computer that has vanished */
-  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
+  system_set_keep_alive(descriptor, IDLE_SECONDS);
   setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* sends each event of a stream at once */
   setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &unsent_bytes, sizeof unsent_bytes);
 }

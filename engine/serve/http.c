@@ -323,7 +323,8 @@ static void put_load(exchange *x) {
 /* Has nothing to read; some clients send an empty object with every POST. */
 static void reset_cache(exchange *x) {
   if (x->body_bytes && (x->body_bytes != 2 || memcmp(x->body, "{}", 2) != 0)) {
-    const serve_fault fault = serve_router_fault(400, "invalid_value", "expected no body, found one of %zu bytes", x->body_bytes);
+    const serve_fault fault = serve_router_fault(400, "invalid_value", "expected no body, found one of %" PRIu64 " bytes",
+                                                 x->body_bytes);
     send_fault(x, &fault);
     return;
   }

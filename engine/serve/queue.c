@@ -321,7 +321,7 @@ status serve_queue_open(serve_queue **out, const serve_queue_config *config) {
   self->config = *config;
   ASSERT(pthread_mutex_init(&self->mutex, NULL) == 0 && pthread_cond_init(&self->news, NULL) == 0);
   serve_metrics_set(config->metrics, SERVE_GAUGE_BYTES_MAX, (double)config->bytes_max);
-  if (thread_start(&self->thread, work, self) == 0) {
+  if (thread_begin(&self->thread, work, self) == 0) {
     *out = self;
     return OK;
   }

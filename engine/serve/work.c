@@ -36,7 +36,7 @@ status serve_work_open(serve_work **out) {
   serve_work *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "server: no memory");
   ASSERT(pthread_mutex_init(&self->mutex, NULL) == 0 && pthread_cond_init(&self->news, NULL) == 0);
-  if (thread_start(&self->thread, work, self) == 0) {
+  if (thread_begin(&self->thread, work, self) == 0) {
     *out = self;
     return OK;
   }

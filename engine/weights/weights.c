@@ -113,7 +113,7 @@ static status load_all(loader *self, uint32_t *threads) {
   if (is_gpu) staging_open(&self->ring, &self->target->room);
   for (; count < wanted; count++) {
     if (is_gpu) staging_enter(&self->ring);
-    if (thread_start(&ids[count], run_thread, &workers[count]) == 0) continue;
+    if (thread_begin(&ids[count], run_thread, &workers[count]) == 0) continue;
     if (is_gpu) staging_leave(&self->ring);
     break;
   }
