@@ -29,6 +29,7 @@ UNFUZZED_FOLDERS = ["bench", "cli", "eval/run"]  # of engine/: no fuzz target ne
 TEST_KINDS = ["unit", "kernel", "e2e"]
 SCHEDULE_FUZZ = "tests/schedule/schedule_fuzz.c"
 EXAMPLE = "tests/examples/embed.c"  # how a program embeds the library: built from the public header and the shared library alone
+MACHO_RUN = "tests/macos/macho_run.c"  # runs the program for macOS in check/macos: built for aarch64 Linux
 EMULATOR, EMULATED_KERNEL = "tests/emulator/emulator.cpp", "tests/emulator/kernel.cpp"
 FORMS, FLAWS = "tests/emulator/forms.toml", "tests/emulator/flaws.toml"
 PUBLIC_SOURCE, PUBLIC_HEADER = "engine/verbatim.c", "engine/verbatim.h"
@@ -104,7 +105,7 @@ def all_sources():
     """Every .c and .cpp that the build compiles from the tree; tools/tidy.py compares it with the tree."""
     mains = test_sources(*TEST_KINDS, "gpu") + fuzz_sources() + [SCHEDULE_FUZZ]
     linked = {path for source in mains for path in linked_sources(source)}
-    return sorted(linked | {*library_sources(), *program_sources(), *found("tools/*.c"), EMULATOR, EMULATED_KERNEL, EXAMPLE})
+    return sorted(linked | {*library_sources(), *program_sources(), *found("tools/*.c"), MACHO_RUN, EMULATOR, EMULATED_KERNEL, EXAMPLE})
 
 
 # === Flags ==================================================================================================================
@@ -137,9 +138,10 @@ LIBRARIES = "-l:libxxhash.a -l:libfyaml.a -l:libjansson.a -l:libpcre2-8.a -l:lib
 # Of libverbatim.so: a shared library cannot hold the archives, which are compiled for programs. OpenSSL's is compiled for both.
 SHARED_LIBRARIES = "-lxxhash -ljansson -lpcre2-8 -l:libcrypto.a -Wl,--exclude-libs,libcrypto.a -lm"
 # macOS hides all beyond POSIX unless asked. A warning of a newer compiler must not end a build on a Mac. Hardening is its linker's default.
+# The system's library comes first: libfyaml can bring an open_memstream of its own, for systems without one.
 MACOS = "arm64-apple-macos"
 MACOS_CFLAGS = ["-D_DARWIN_C_SOURCE", "-Wno-error"]
-MACOS_LIBRARIES = "-lxxhash -lfyaml -ljansson -lpcre2-8 -lzstd -levent_core".split()
+MACOS_LIBRARIES = "-lSystem -lxxhash -lfyaml -ljansson -lpcre2-8 -lzstd -levent_core".split()
 MACOS_HOSTS = {  # sys.platform -> compiler, archiver, root folder of the libraries, as tools/setup_macos.sh makes them
     "darwin": ("cc", "ar", "/opt/homebrew"), "linux": ("build/macos/zig/bin/cc", "build/macos/zig/bin/ar", "build/macos/zig")}
 
@@ -352,6 +354,8 @@ def write_tests(ninja, args, plain):
     ninja.comment("Tests, with the kernels' texts in the emulator")
     tests = [plain.binary(ninja, "schedule_fuzz", linked_sources(SCHEDULE_FUZZ)), *plain.tests(ninja, ["gpu"], "gpu_tests"),
              *plain.tests(ninja, TEST_KINDS, emulated={} if args.target else write_emulator(ninja, build))]
+    if processor_of(args) == "aarch64":
+        ninja.build(build + "/macho_run", "link", plain.object(ninja, MACHO_RUN))
     ninja.comment("The program and the tests under AddressSanitizer and UndefinedBehaviorSanitizer")
     # Under the sanitizers unit and kernel tests judge the CPU's ops; whole models run ordinary ones, in a third of the time.
     san = Variant(args, build + "/san", "cc_san", "link_san", plain)

@@ -123,6 +123,7 @@ def python_checks(builddir):
     """tests/unit/test_*.py, split if its classes have different requirements. One that inspects the build takes --builddir."""
     parts = {  # file -> [name of the check, class, its requirement]
         "aarch64": [("aarch64", "", lacks_aarch64)],
+        "macos": [("macos", "", lambda: lacks_aarch64() or lacks_macos())],
         "deploy": [("deploy", "Files", lacks_yaml), ("deploy_server", "Server", lacks_yaml),
                    ("deploy_unit", "Unit", lambda: lacks_programs("systemd-analyze") or lacks_yaml())],
         "full_disk": [("full_disk", "Limits", None), ("full_disk_tmpfs", "Disks", lacks_mount)],
@@ -192,6 +193,10 @@ def lacks_aarch64():
     if not lacking and not os.path.exists("build/aarch64/debian/made-from.txt"):
         lacking = "no arm64 libraries"
     return lacking and lacking + "; tools/setup_aarch64.sh"
+
+
+def lacks_macos():
+    return "" if os.path.exists("build/macos/zig/made-from.txt") else "no compiler and libraries for macOS; tools/setup_macos.sh"
 
 
 def lacks_curl():

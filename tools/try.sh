@@ -5,12 +5,18 @@
 # Arguments go to `verbatim eval`: options that divide the work differently change nothing.
 set -eu
 cd "$(dirname "$0")/.."
-tools/setup.sh
 build=build file=build.ninja
-if [ "$(uname -m)" = aarch64 ]; then
-  build=build/aarch64 file=build/aarch64/build.ninja
-  ./configure.py --target aarch64-linux-gnu
-fi
+case $(uname -s)-$(uname -m) in
+  Darwin-*)
+    tools/setup_macos.sh
+    build=build/macos file=build/macos/build.ninja
+    ./configure.py --target arm64-apple-macos ;;
+  Linux-aarch64)
+    tools/setup.sh
+    build=build/aarch64 file=build/aarch64/build.ninja
+    ./configure.py --target aarch64-linux-gnu ;;
+  *) tools/setup.sh ;;
+esac
 ninja -f $file
 mkdir -p build/try
 rm -rf build/try/out
