@@ -5,18 +5,17 @@
 # Arguments go to `verbatim eval`: options that divide the work differently change nothing.
 set -eu
 cd "$(dirname "$0")/.."
-build=build file=build.ninja
+tools/setup.sh
 case $(uname -s)-$(uname -m) in
-  Darwin-*)
-    tools/setup_macos.sh
-    build=build/macos file=build/macos/build.ninja
-    ./configure.py --target arm64-apple-macos ;;
-  Linux-aarch64)
-    tools/setup.sh
-    build=build/aarch64 file=build/aarch64/build.ninja
-    ./configure.py --target aarch64-linux-gnu ;;
-  *) tools/setup.sh ;;
+  Darwin-*) build=build/macos target=arm64-apple-macos ;;
+  Linux-aarch64) build=build/aarch64 target=aarch64-linux-gnu ;;
+  *) build=build target="" ;;
 esac
+file=build.ninja
+if [ -n "$target" ]; then
+  file=$build/build.ninja
+  ./configure.py --target $target
+fi
 ninja -f $file
 mkdir -p build/try
 rm -rf build/try/out
