@@ -126,8 +126,8 @@ ON_STACK(open, 2);
 
 int our_fcntl(int descriptor, int command, const long *value);
 int our_fcntl(int descriptor, int command, const long *value) {
-  if (command != F_GETFD && command != F_SETFD) fail("unknown command of", "fcntl");
-  return fcntl(descriptor, command, (int)*value);
+  if (command != F_GETFD && command != F_SETFD && command != F_SETFL) fail("unknown command of", "fcntl");
+  return fcntl(descriptor, command, command == F_SETFL ? (*value & 0x4 ? O_NONBLOCK : 0) : (int)*value);
 }
 ON_STACK(fcntl, 2);
 void on_stack_open(void), on_stack_fcntl(void);
@@ -166,6 +166,16 @@ static int our_lstat(const char *path, mac_stat *to) {
 static int our_fstat(int descriptor, mac_stat *to) {
   struct stat from;
   return translated(fstat(descriptor, &from), &from, to);
+}
+
+static int our_fstatat(int folder, const char *path, mac_stat *to, int flags) {
+  struct stat from;
+  if (flags & ~0x20) fail("unknown flags of", "fstatat");
+  return translated(fstatat(folder, path, &from, flags ? AT_SYMLINK_NOFOLLOW : 0), &from, to);
+}
+static int our_unlinkat(int folder, const char *path, int flags) {
+  if (flags) fail("unknown flags of", "unlinkat");
+  return unlinkat(folder, path, 0);
 }
 
 typedef struct mac_dirent {
@@ -306,7 +316,8 @@ static const symbol own[] = {
   F("_fgetc", our_fgetc), F("_fgets", our_fgets), F("_fileno", our_fileno), F("_fputc", our_fputc), F("_putc", our_fputc),
   F("_fputs", our_fputs), F("_fread", our_fread), F("_fwrite", our_fwrite), F("_fseek", our_fseeko), F("_fseeko", our_fseeko),
   F("_ftell", our_ftell), F("_rewind", our_rewind), F("_puts", puts), F("_putchar", putchar), F("_stat", our_stat),
-  F("_lstat", our_lstat), F("_fstat", our_fstat), F("_readdir", our_readdir), F("_mmap", our_mmap), F("_clock_gettime", our_clock_gettime),
+  F("_lstat", our_lstat), F("_fstat", our_fstat), F("_fstatat", our_fstatat), F("_unlinkat", our_unlinkat),
+  F("_readdir", our_readdir), F("_mmap", our_mmap), F("_clock_gettime", our_clock_gettime),
   F("_sysconf", our_sysconf), F("_sysctlbyname", our_sysctlbyname), F("___error", our_error), F("_sigprocmask", our_nothing),
   F("_pthread_sigmask", our_nothing), F("_sigaction", our_nothing), F("_signal", our_null), F("_sigpending", our_sigpending),
   F("_getrlimit", our_refusal), F("_fesetenv", our_nothing), F("_fegetenv", our_fegetenv), F("_dlopen", our_null),
@@ -323,14 +334,15 @@ static const symbol with_list[] = {F("_vsnprintf", our_snprintf), F("_vfprintf",
 
 /* Functions of one binary form in both. */
 static const char same[] =
-  " abort access aligned_alloc atoi bsearch bzero calloc close closedir cos exit exp fmod free frexp fsync ftruncate getentropy getenv "
-  "getpid gmtime_r hypot isatty ldexp ldexpf log log10 lseek malloc memchr memcmp memcpy memmem memmove memset mkdir munmap nanosleep "
-  "nextafterf opendir pipe poll posix_memalign pread pthread_attr_destroy pthread_attr_init pthread_attr_setstacksize "
-  "pthread_cond_broadcast pthread_cond_destroy pthread_cond_init pthread_cond_signal pthread_cond_wait pthread_create pthread_join "
-  "pthread_mutex_destroy pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock pwrite read realloc rename rmdir sched_yield "
-  "sin strcasecmp strchr strcmp strcpy strcspn strdup strerror strftime strlen strncasecmp strncmp strncpy strndup strnlen strpbrk strrchr "
-  "strspn strstr strtod strtof strtok_r strtol strtoll strtoul strtoull time unlink write _Exit _exit __memcpy_chk __memset_chk "
-  "__strncpy_chk __stack_chk_fail ";
+  " "
+  "abort access aligned_alloc atoi bsearch bzero calloc close closedir cos dirfd _Exit _exit exit exp fchmod flock fmod free frexp "
+  "fsync ftruncate getentropy getenv getpid gmtime_r hypot isatty ldexp ldexpf log log10 lseek malloc memchr memcmp memcpy "
+  "__memcpy_chk memmem memmove memset __memset_chk mkdir munmap nanosleep nextafterf opendir pipe poll posix_memalign pread "
+  "pthread_attr_destroy pthread_attr_init pthread_attr_setstacksize pthread_cond_broadcast pthread_cond_destroy pthread_cond_init "
+  "pthread_cond_signal pthread_cond_wait pthread_create pthread_join pthread_mutex_destroy pthread_mutex_init pthread_mutex_lock "
+  "pthread_mutex_unlock pwrite read realloc rename rmdir sched_yield sin __stack_chk_fail strcasecmp strchr strcmp strcpy strcspn "
+  "strdup strerror strftime strlen strncasecmp strncmp strncpy __strncpy_chk strndup strnlen strpbrk strrchr strspn strstr strtod "
+  "strtof strtok_r strtol strtoll strtoul strtoull time truncate unlink write ";
 
 static uint32_t *stubs;
 
