@@ -42,10 +42,12 @@ FUZZ_SECONDS = 1  # seconds for each target; tests/fuzz/README.md lists the long
 
 # End-to-end tests that compare the bits of a few requests in many schedules or under many plans: minutes of instrumented code that
 # san/schedule_fuzz also runs. It draws schedules over every model structure, with top-k lists, e4m3 caches that are dequantized, several
-# ranks and fast-prefill. And minutes of the planner, which the fuzz targets config, deploy and plan run, and of evaluations, as test_eval.
+# ranks, prediction layers and fast-prefill. And minutes of the planner, which the fuzz targets config, deploy and plan run, and of
+# evaluations, as test_eval.
 NOT_UNDER_SANITIZERS = ["e2e/test_golden", "e2e/test_invariance", "e2e/test_invariance_grouped", "e2e/test_invariance_sparse",
-                        "e2e/test_nonfinite", "e2e/test_prefill", "e2e/test_published", "e2e/test_ranks", "e2e/test_schedules",
-                        "e2e/test_sparse", "e2e/test_widen", "unit/planner/test_check_sparse", "unit/planner/test_planner",
+                        "e2e/test_mtp", "e2e/test_nonfinite", "e2e/test_prefill", "e2e/test_published", "e2e/test_ranks",
+                        "e2e/test_schedules", "e2e/test_sparse", "e2e/test_widen", "unit/planner/test_check_drafts",
+                        "unit/planner/test_check_ranks", "unit/planner/test_check_sparse", "unit/planner/test_planner",
                         "unit/planner/test_planner_attention"]
 SANITIZED_SCHEDULES = 30  # a run of at least 30 fails if it has no preemption, no reuse and so on
 
