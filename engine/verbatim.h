@@ -132,6 +132,7 @@ enum verbatim_point_type { VERBATIM_POINT_BF16 = 0, VERBATIM_POINT_F32 = 1, VERB
 
 typedef struct verbatim_counters { /* totals since verbatim_open. No bit of a request's result depends on any of them. */
   uint64_t steps, decode_steps, mixed_steps; /* mixed: both decode and prompt tokens */
+  uint64_t request_steps;    /* decode steps in which each GPU attended for its share of the requests */
   uint64_t token_rows;       /* computed                                             */
   uint64_t queried_tokens;   /* of admitted requests, looked for in the prefix cache as far as they fill pages */
   uint64_t reused_tokens;    /* taken from the prefix cache, not computed            */

@@ -106,12 +106,13 @@ static json_t *counters_json(const verbatim_counters *c) {
   json_t *gap = c->gaps ? json_pack("{s:I, s:f, s:i, s:i}", "steps", (json_int_t)c->gaps, "mean_us", c->gap_us / (double)c->gaps,
                                     "median_below_us", (int)gap_us_below(c, 0.5), "p99_below_us", (int)gap_us_below(c, 0.99))
                         : json_null();
-  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o, s:o}", "steps", (json_int_t)c->steps, "decode_steps",
-                   (json_int_t)c->decode_steps, "mixed_steps", (json_int_t)c->mixed_steps, "token_rows", (json_int_t)c->token_rows,
-                   "reused_tokens", (json_int_t)c->reused_tokens, "recomputed_tokens", (json_int_t)c->recomputed_tokens, "admissions",
-                   (json_int_t)c->admissions, "preemptions", (json_int_t)c->preemptions, "cancellations", (json_int_t)c->cancellations,
-                   "deadlines", (json_int_t)c->deadlines, "evicted_pages", (json_int_t)c->evicted_pages, "most_sequences",
-                   (int)c->most_sequences, "drafts", drafts_json(c), "gap", gap);
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o, s:o}", "steps", (json_int_t)c->steps,
+                   "decode_steps", (json_int_t)c->decode_steps, "mixed_steps", (json_int_t)c->mixed_steps, "request_steps",
+                   (json_int_t)c->request_steps, "token_rows", (json_int_t)c->token_rows, "reused_tokens", (json_int_t)c->reused_tokens,
+                   "recomputed_tokens", (json_int_t)c->recomputed_tokens, "admissions", (json_int_t)c->admissions, "preemptions",
+                   (json_int_t)c->preemptions, "cancellations", (json_int_t)c->cancellations, "deadlines", (json_int_t)c->deadlines,
+                   "evicted_pages", (json_int_t)c->evicted_pages, "most_sequences", (int)c->most_sequences, "drafts", drafts_json(c),
+                   "gap", gap);
 }
 
 status cli_stats_write(const char *path, const verbatim_info *info, const cli_stats_run *run) {

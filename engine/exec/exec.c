@@ -533,7 +533,7 @@ exec_results exec_wait(exec *self, uint32_t side) {
                         .top = (const top_logprob *)(const void *)(image + io->top),
                         .digest = (const uint64_t *)(const void *)(image + io->digest), .logits = self->logits[side],
                         .draft = plan_has_mtp(limits) ? (const sample_result *)(const void *)(image + io->draft) : NULL,
-                        .draft_stride = plan_draft_stride(limits)};
+                        .draft_stride = plan_draft_stride(limits), .by_requests = self->by_requests[side]};
 }
 
 /* === Looking in ============================================================================================================= */

@@ -70,6 +70,7 @@ typedef struct exec_results { /* of the last step of this side; valid until its 
   const sample_result *draft;  /* [draft_tokens][draft_stride] by pass and entry of the step's drafts: as if the token were chosen after
                                 * those of the passes before; null without SPECULATION_MTP   */
   uint32_t draft_stride;
+  bool by_requests;            /* the step attended by requests (ROWS_BY_REQUESTS) */
 } exec_results;
 
 /* Time from the last op of a step to the first op of the next, if the host had submitted that one in time: copies of results and inputs,

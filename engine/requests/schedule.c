@@ -527,6 +527,7 @@ void schedule_settle(schedule *self, uint32_t side) {
   if (self->decode_rows[side])
     drafts_time(&self->drafts, self->decode_rows[side], self->submit_us[side] + 1e6 * (clock_seconds() - before));
   self->settled++;
+  self->counters.request_steps += results.by_requests;
   give_vacated_slots(self);
   take_drafts_back(self);
   for (uint32_t i = 0; i < self->row_count[side]; i++) {

@@ -163,6 +163,7 @@ static void put_engine(FILE *to, const verbatim_counters *c) {
   } rows[] = {{"steps", "Steps of the engine", c->steps},
               {"decode_steps", "Steps of generated tokens only", c->decode_steps},
               {"mixed_steps", "Steps of generated and prompt tokens", c->mixed_steps},
+              {"request_steps", "Steps in which each GPU attended for its share of the requests", c->request_steps},
               {"token_rows", "Token rows computed", c->token_rows},
               {"reused_tokens", "Token rows taken from the prefix cache", c->reused_tokens},
               {"recomputed_tokens", "Token rows computed again after a preemption", c->recomputed_tokens},

@@ -362,9 +362,10 @@ static void the_program_says_what_is_wrong(void **state) {
 static void missing_witnesses_are_named(void **state) {
   (void)state;
   const draw_limits drawn = {.ranks = 0}, one = {.ranks = 1};
-  run_counts full = {.restarts = 1, .divided = 1, .engine = {.mixed_steps = 1, .reused_tokens = 1, .recomputed_tokens = 1, .preemptions = 1,
-                                               .cancellations = 1, .deadlines = 1, .evicted_pages = 1, .most_sequences = 2,
-                                               .drafted_tokens = 2, .accepted_tokens = 1}};
+  run_counts full = {.restarts = 1, .divided = 16,
+                     .engine = {.mixed_steps = 1, .request_steps = 1, .reused_tokens = 1, .recomputed_tokens = 1, .preemptions = 1,
+                                .cancellations = 1, .deadlines = 1, .evicted_pages = 1, .most_sequences = 2, .drafted_tokens = 2,
+                                .accepted_tokens = 1}};
   assert_null(fuzz_missing(&full, &drawn));
   run_counts c = full;
   c.engine.most_sequences = 1, assert_non_null(strstr(fuzz_missing(&c, &drawn), "several sequences")), c = full;
@@ -376,6 +377,8 @@ static void missing_witnesses_are_named(void **state) {
   c.engine.evicted_pages = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "evicted")), c = full;
   c.engine.cancellations = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "cancellations")), c = full;
   c.restarts = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "restarts")), c = full;
+  c.engine.request_steps = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "by requests")), assert_null(fuzz_missing(&c, &one));
+  c = full;
   c.divided = 0, assert_non_null(strstr(fuzz_missing(&c, &drawn), "several ranks")), assert_null(fuzz_missing(&c, &one));
 }
 

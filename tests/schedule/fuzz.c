@@ -152,6 +152,8 @@ status fuzz_run(const fuzz_options *options, fuzz_report *out) {
   return found ? examine(&self, found) : result;
 }
 
+#define MANY_DIVIDED 16u /* engines, of which not all have latent attention over whole contexts */
+
 const char *fuzz_missing(const run_counts *c, const draw_limits *limits) {
   const struct {
     const char *name;
@@ -167,7 +169,8 @@ const char *fuzz_missing(const run_counts *c, const draw_limits *limits) {
                    {"restarts", c->restarts},
                    {"accepted drafts", c->engine.accepted_tokens},
                    {"rejected drafts", c->engine.drafted_tokens - c->engine.accepted_tokens},
-                   {"engines of several ranks", c->divided || limits->ranks == 1}};
+                   {"engines of several ranks", c->divided || limits->ranks == 1},
+                   {"steps that attend by requests", c->engine.request_steps || c->divided < MANY_DIVIDED || limits->ranks == 1}};
   for (size_t i = 0; i < ARRAY_LEN(witnesses); i++)
     if (!witnesses[i].seen) return witnesses[i].name;
   return NULL;

@@ -165,6 +165,7 @@ static status judge_all(player *p) {
 static void count_engine(run_counts *sum, const verbatim_counters *c) {
   verbatim_counters *s = &sum->engine;
   s->steps += c->steps, s->decode_steps += c->decode_steps, s->mixed_steps += c->mixed_steps;
+  s->request_steps += c->request_steps;
   s->token_rows += c->token_rows, s->reused_tokens += c->reused_tokens, s->recomputed_tokens += c->recomputed_tokens;
   s->admissions += c->admissions, s->preemptions += c->preemptions, s->cancellations += c->cancellations;
   s->deadlines += c->deadlines, s->evicted_pages += c->evicted_pages;
@@ -190,7 +191,7 @@ static void write_deploy(const schedule_case *c, const case_open *o, uint32_t ra
                       "max-model-len: %" PRIu32 "\nkv_pages: %" PRIu32 "\nchunk_tokens: %" PRId64 "\ngroup_chunks: %" PRId64 "\n"
                       "tensor-parallel-size: %" PRIu32 "\n",
                       seqs, batch, logits, len, pages, c->chunk, c->groups, ranks);
-  if (ranks % 2 == 0) used += snprintf(text + used, bytes - (size_t)used, "attention-by-requests-from: 100\n");
+  if (ranks > 1) used += snprintf(text + used, bytes - (size_t)used, "attention-by-requests-from: 16\n");
   if (c->fast) used += snprintf(text + used, bytes - (size_t)used, "parity: fast-prefill\n");
   if (o->guess)
     used += snprintf(text + used, bytes - (size_t)used, "speculative-config: {method: %s, num-speculative-tokens: %" PRId64

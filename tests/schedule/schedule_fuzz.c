@@ -139,7 +139,8 @@ static json_t *counts_json(const run_counts *c) {
     const char *name;
     uint64_t value;
   } rows[] = {{"cases", c->cases}, {"schedules", c->schedules}, {"requests", c->requests}, {"cut_requests", c->cut}, {"steps", e->steps},
-              {"decode_steps", e->decode_steps}, {"mixed_steps", e->mixed_steps}, {"most_sequences", e->most_sequences},
+              {"decode_steps", e->decode_steps}, {"mixed_steps", e->mixed_steps}, {"request_steps", e->request_steps},
+               {"most_sequences", e->most_sequences},
               {"token_rows", e->token_rows}, {"reused_tokens", e->reused_tokens}, {"admissions", e->admissions},
               {"preemptions", e->preemptions}, {"drafted_tokens", e->drafted_tokens}, {"accepted_tokens", e->accepted_tokens},
               {"recomputed_tokens", e->recomputed_tokens}, {"evicted_pages", e->evicted_pages},

@@ -53,7 +53,7 @@ class Point(Structure):
 
 class Counters(Structure):
     _fields_ = [(name, c_uint64) for name in (
-        "steps", "decode_steps", "mixed_steps", "token_rows", "queried_tokens", "reused_tokens",
+        "steps", "decode_steps", "mixed_steps", "request_steps", "token_rows", "queried_tokens", "reused_tokens",
         "recomputed_tokens", "admissions", "preemptions",
         "cancellations", "deadlines", "evicted_pages", "drafts", "drafted_tokens", "accepted_tokens")] + [
         ("accepted_at", c_uint64 * 15), ("gaps", c_uint64), ("gap_us", c_double), ("gap_bins", c_uint32 * 64),
