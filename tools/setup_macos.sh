@@ -55,7 +55,7 @@ apt-get -q $private update
 # shellcheck disable=SC2086
 (cd "$root/sources" && apt-get -qq $private source --download-only $sources)
 cd "$root/sources"
-for archive in *.orig.tar.*z; do tar -xf "$archive"; done
+for archive in *.orig.tar.*z; do python3 -m tarfile -e "$archive"; done # tar would need xz, which is not on every machine
 
 # make_library NAME FLAGS FILE...: the archive from the files, each compiled with the flags.
 make_library() {
