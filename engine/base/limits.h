@@ -20,7 +20,8 @@
 #define BATCH_TOKENS_MAX 65536u
 #define LENGTH_MAX 1048576u    /* positions are exact in fp32 far beyond this */
 #define KV_PAGES_MAX (1u << 25) /* page * 64 + row stays below 2^31 */
-#define LADDER_MAX 64u         /* captured graphs */
+#define LADDER_MAX 64u         /* sizes of captured graphs */
+#define GRAPHS_MAX (4u * LADDER_MAX + 8u) /* of each size for both sides, by heads and by requests; some more at a time for timings */
 #define DRAFT_TOKENS_MAX 15u   /* with the newest token 16 rows of a sequence */
 #define MATCH_TOKENS_MIN 2u    /* prompt lookup; a single token occurs again by chance */
 #define MATCH_TOKENS_MAX 64u

@@ -6,8 +6,6 @@
  * all ranks at once. Read next: exec.c, gather.h, kernels_src/abi_ranks.h. */
 #include "exec/backend.h"
 
-#define GRAPHS_MAX (4u * LADDER_MAX + 8u)
-
 struct backend_graph { /* one of each rank */
   backend_graph *of[RANKS_MAX];
 };

@@ -6,6 +6,7 @@
 #include "gpu/cuda_api.h"
 #include "base/clock.h"
 #include "base/dynlib.h"
+#include "base/limits.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,6 @@
 #define STREAMS_MAX 16u
 #define EVENTS_MAX 256u
 #define KERNELS_MAX 1024u
-#define GRAPHS_MAX 256u
 #define TURNS_TO_ASK 256u /* of a limited wait, from one question to the next */
 #define CAPABILITY 90u
 #define DRIVER_VERSION_MIN 12040 /* cuLibraryGetKernelCount, cuKernelGetParamInfo */
