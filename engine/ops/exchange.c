@@ -4,9 +4,10 @@
 #define AT(array, t) ((uint32_t)(offsetof(exchange_args, array) + 8 * (t)))
 
 static void add_table(op_operands *o, const exchange_args *a, const char *name, uint32_t t, bool is_write) {
+  const bool has_all = a->form != EXCHANGE_ROWS && is_write != (a->form == EXCHANGE_PARTS); /* the columns of all ranks */
   op_add(o, (operand){.name = name, .field = is_write ? AT(y, t) : AT(x, t), .is_write = is_write, .kind = OP_WORKSPACE,
                       .rows = op_rows_of(a->rows_kind), .pairs = a->rows_mul[t],
-                      .columns = (uint64_t)a->part_bytes[t] * (is_write && a->form != EXCHANGE_ROWS ? a->count : 1),
+                      .columns = (uint64_t)a->part_bytes[t] * (has_all ? a->count : 1),
                       .row_stride = is_write ? a->y_stride[t] : a->x_stride[t], .is_free = true});
 }
 
