@@ -68,9 +68,6 @@ static projections add_projections(graph *g, product_rows *rows) {
 /* Rows that attend in the absorbed form. */
 static enum rows_kind absorbed_rows(const graph *g) { return g->l->parity == PARITY_STRICT ? ROWS_TOKENS : ROWS_MADE; }
 
-/* Of these, the rows that read KV rows in the cache's format. */
-static enum rows_kind read_rows(const graph *g) { return plan_has_widening(g->l) ? ROWS_MADE : absorbed_rows(g); }
-
 /* The most places a query attends to. */
 static uint32_t longest_context(const graph *g) {
   const uint32_t listed = g->plan->quant.index_topk;
@@ -289,7 +286,7 @@ static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix val
   uint32_t floats = max_u32(wide, attn_scratch_floats(attn_pass_rows(g->heads), m->kv_lora_rank));
   if (attn_may_spread(&a)) floats = max_u32(floats, attn_block_floats(&a));
   b.scratch = graph_add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * floats * 4, "attn_scratch");
-  g->token_rows = by_requests ? ROWS_BY_HEADS : read_rows(g);
+  g->token_rows = by_requests ? ROWS_BY_HEADS : plan_heads_kind(g->l);
   if (has_whole) add_attn_form(g, a, b, split_rows + 1, l->max_batch_tokens);
   if (split_rows > 0) *lifted_from = add_cut_attention(g, &g->split, a, b, w_uv, value);
   else *lifted_from = 1;
@@ -407,7 +404,7 @@ static void cut_latent(graph *g, attn_split *split, bool by_requests) {
   const draft_ref refs[] = {ARG(attn_cut_args, step, g->step, 0),     ARG(attn_cut_args, tiles, split->tiles, 0),
                             ARG(attn_cut_args, block_table, g->block_table, 0), ARG(attn_cut_args, counts, split->counts, 0),
                             ARG(attn_cut_args, pieces, split->pieces, 0), ARG(attn_cut_args, parts, split->parts, 0)};
-  g->token_rows = read_rows(g);
+  g->token_rows = plan_heads_kind(g->l);
   graph_add_op_rows(g, (op_call){.kernel = OP_attn_cut, .what = by_requests ? "attn_cut by requests" : "attn_cut", .args = &a,
                                  .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
                                  .rows_kind = by_requests ? ROWS_BY_REQUESTS : ROWS_TOKENS, .rows_min = by_requests ? l->requests_rows : 1,

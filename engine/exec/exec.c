@@ -484,7 +484,7 @@ static bool attends_by_requests(const exec *self, uint32_t side) {
 /* Runs the ops of a step: those of a ladder size, or with rung_count those of its rows. */
 static void run_step(exec *self, uint32_t side, uint32_t rung) {
   const bool by_requests = self->by_requests[side], is_captured = rung < self->rung_count;
-  backend_graph *graph = !is_captured ? NULL : by_requests ? self->request_graphs[rung][side] : self->graphs[rung][side];
+  backend_graph *graph = is_captured ? self->graphs[rung][side][by_requests] : NULL;
   if (graph) {
     self->backend->calls->replay(self->backend, graph, "decode graph");
     return;

@@ -220,9 +220,9 @@ static status capture_graphs(exec *self, uint32_t rung, uint32_t side) {
   const plan_limits *limits = &self->plan->header->limits;
   const uint32_t size = self->plan->ladder[rung];
   const exec_rows rows = exec_rows_most(limits, size, size);
-  TRY(capture(self, side, rows, &self->graphs[rung][side]));
+  TRY(capture(self, side, rows, &self->graphs[rung][side][false]));
   if (!plan_has_requests(limits) || size < limits->requests_rows) return OK;
-  return capture(self, side, exec_rows_by_requests(rows), &self->request_graphs[rung][side]);
+  return capture(self, side, exec_rows_by_requests(rows), &self->graphs[rung][side][true]);
 }
 
 status exec_start_graphs(exec *self) {

@@ -23,8 +23,7 @@ struct exec {
   uint8_t *result[2];         /* RESULT images */
   float *logits[2];           /* null without the option */
   block_table table;
-  backend_graph *graphs[LADDER_MAX][2]; /* null where the backend has none */
-  backend_graph *request_graphs[LADDER_MAX][2]; /* of the same steps if they attend by requests; null where they never do */
+  backend_graph *graphs[LADDER_MAX][2][2]; /* by side, and whether the step attends by requests; null where the backend has none */
   bool by_requests[2];        /* whether the step of this side does */
   uint64_t submitted, waited;  /* steps */
   bool is_timed;

@@ -409,6 +409,11 @@ static uint32_t lists_layer(const checker *c, uint32_t layer) {
   return layer;
 }
 
+/* Of the rows of an op; by heads, that of the rows that attend in a step which does not attend by requests. */
+static uint32_t kind_of(const checker *c, const plan_op *op) {
+  return op->rows_kind == ROWS_BY_HEADS ? plan_heads_kind(&c->h->limits) : op->rows_kind;
+}
+
 static status touch_work(checker *c, const plan_op *op, uint32_t home, const check_access *a, uint64_t base) {
   const char *name = text(c, op->name), *buffer = text(c, c->buffers[home].name);
   buffer_state *s = &c->states[home];
@@ -416,8 +421,7 @@ static status touch_work(checker *c, const plan_op *op, uint32_t home, const che
   if (a->batches == 0 || a->batches > HEADS_MAX || (a->batches > 1 && a->batch_stride > row) || row > a->row_stride)
     return FAIL(ERR_FORMAT, "check: op %s: a row of %s does not fit its stride", name, buffer);
   bool is_new = s->count == 0;
-  const bool of_made = op->rows_kind == ROWS_MADE || (op->rows_kind == ROWS_BY_HEADS && c->h->limits.expand_pages > 0);
-  uint64_t rows = a->rows + (a->is_write && of_made ? c->prompt_rows : 0);
+  uint64_t rows = a->rows + (a->is_write && kind_of(c, op) == ROWS_MADE ? c->prompt_rows : 0);
   if (a->is_write && is_new) {
     s->row_stride = a->row_stride;
     s->rows = a->first_row ? 0 : rows;
@@ -474,7 +478,7 @@ static status touch_kv(checker *c, const plan_op *op, const check_access *a, uin
 
 /* The tiles of one rank lie behind those of another. */
 static status join_tiles(const checker *c, const plan_op *op, uint64_t step, check_access *a) {
-  const uint64_t own = (c->h->limits.split_rows_max + c->h->limits.ranks - UINT64_C(1)) / c->h->limits.ranks * sizeof(attn_tile);
+  const uint64_t own = plan_own_tiles(&c->h->limits) * sizeof(attn_tile);
   if (step != own || a->run_bytes > step) return FAIL(ERR_FORMAT, "check: op %s takes the tiles of another rank", text(c, op->name));
   a->row_stride = step;
   a->rows = c->h->limits.ranks;
@@ -580,8 +584,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   if (count == 0) return FAIL(ERR_FORMAT, "check: op %s has arguments of the wrong size", text(c, op->name));
   static const uint64_t PARTS[ROWS_KINDS] = {[ROWS_MADE] = STEP_MADE, [ROWS_PROMPT] = STEP_PROMPT, [ROWS_DRAFTS] = STEP_DRAFTS};
   const bool is_of_rank = op->rows_kind == ROWS_OWN || (step.by_requests && op->kernel != OP_exchange);
-  const uint32_t kind = op->rows_kind == ROWS_BY_HEADS && c->h->limits.expand_pages > 0 ? ROWS_MADE : op->rows_kind;
-  const uint64_t part = is_of_rank ? STEP_PARTS : PARTS[kind], step_of_rank = is_of_rank ? sizeof(step_in) : 0;
+  const uint64_t part = is_of_rank ? STEP_PARTS : PARTS[kind_of(c, op)], step_of_rank = is_of_rank ? sizeof(step_in) : 0;
   if (!in || in->region != REGION_STEP || in->offset != c->h->io.step + part * sizeof(step_in) ||
       in->rank_step * RANK_STEP_BYTES != step_of_rank)
     return FAIL(ERR_FORMAT, "check: op %s does not read the step's counts", text(c, op->name));
@@ -622,7 +625,7 @@ static status run_step(checker *c, step_shape s) {
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
     const plan_op *op = &c->ops[i];
     const bool of_other = s.by_requests ? op->rows_kind == ROWS_BY_HEADS : op->rows_kind == ROWS_BY_REQUESTS;
-    const uint32_t kind = op->rows_kind == ROWS_BY_HEADS && c->h->limits.expand_pages > 0 ? ROWS_MADE : op->rows_kind;
+    const uint32_t kind = kind_of(c, op);
     const bool of_drafts = kind == ROWS_DRAFTS, is_part = kind == ROWS_MADE || kind == ROWS_PROMPT;
     const uint32_t of_tokens = of_drafts ? s.drafts : kind == ROWS_MADE ? s.decode : kind == ROWS_OWN ? own : tokens;
     const uint32_t rows = kind == ROWS_LOGITS ? logits : of_tokens;

@@ -162,9 +162,8 @@ static inline void describe_seqs(writer *w, size_t field) {
 
 static inline void describe_tiles(writer *w, size_t field, size_t io) {
   const uint64_t bytes = sizeof(attn_tile);
-  const uint64_t own = (w->rows.tokens + w->l->ranks - UINT64_C(1)) / w->l->ranks;
   if (w->rows.of_drafts) pass_table(w, field, false, TYPE_TILES, w->l->draft_tokens - UINT64_C(1), w->rows.pass - UINT64_C(2), bytes);
-  else if (w->rows.by_requests) fixed(w, field, false, REGION_STEP, IO(own_tiles), own * bytes);
+  else if (w->rows.by_requests) fixed(w, field, false, REGION_STEP, IO(own_tiles), plan_own_rows(w->l, w->rows.tokens) * bytes);
   else fixed(w, field, false, REGION_STEP, io, w->rows.tokens * bytes);
 }
 
