@@ -74,9 +74,9 @@ typedef struct exchange_args {
   u32 form;                        /* enum exchange_form                                         */
 } exchange_args;
 
-/* Whether ranks have the rows that they own in x, and no columns of the others. */
+/* Whether x holds the rows that a rank owns, and not its columns of all rows. */
 #define EXCHANGE_HAS_OWN_ROWS(form) ((form) == EXCHANGE_ROWS || (form) == EXCHANGE_PARTS)
-/* Whether what a rank sends goes to one other each, not to all. */
+/* Whether each number in x goes to one rank, not to all. */
 #define EXCHANGE_IS_TO_ONE(form) ((form) == EXCHANGE_OWNERS || (form) == EXCHANGE_PARTS)
 
 /* Launch rows of rank_norm, one block each, which run all at once; and columns of a row, which its block holds whole. */

@@ -1,6 +1,6 @@
 /* exchange.cu - every rank's columns of up to four tables, x, to all ranks, y. NUMERICS.md, `exchange`; README.md: why the waits suffice.
- * Or, only with SPEC_TAGGED 0, to the owners of the rows alone; or the rows that every rank owns, to all ranks, or each column of them to
- * its rank.
+ * Or, only with SPEC_TAGGED 0, to the owners of the rows alone; or the rows that every rank owns, to all ranks, or each rank's columns of
+ * them to that rank.
  *
  * SPEC_TAGGED 1, for few bytes: columns go as words of 32 bits of data and 32 of tag, the epoch, into the inboxes of the other ranks, whose
  * threads poll them and store the data in their own y. Half of what is sent are tags, but nothing waits for anything else: one way over the
@@ -125,7 +125,7 @@ NUM u8 *target_at(const exchange_args &a, u32 t, u32 i, u32 rank, u32 unit) {
 }
 
 /* The one rank that gets unit i of x: that which owns its row, or whose columns these are. */
-NUM u32 getter_of(const exchange_args &a, u32 t, u32 i, u32 unit) {
+NUM u32 receiver_of(const exchange_args &a, u32 t, u32 i, u32 unit) {
   const u32 part = i / units_of_part(a, t, unit);
   return (a.form == EXCHANGE_PARTS ? part : part / a.rows_mul[t]) % a.count;
 }
@@ -143,9 +143,9 @@ template <class T> NUM void push(const exchange_args &a, u32 rows, u32 t, u32 ra
       if (first + k * step >= units) break;
       T *at = (T *)target_at(a, t, first + k * step, rank, sizeof(T));
       if (EXCHANGE_IS_TO_ONE(a.form)) {
-        const u32 getter = getter_of(a, t, first + k * step, sizeof(T));
-        if (getter == rank) *at = held[k];
-        else ptx_push(there(at, peer[getter]), held[k]);
+        const u32 receiver = receiver_of(a, t, first + k * step, sizeof(T));
+        if (receiver == rank) *at = held[k];
+        else ptx_push(there(at, peer[receiver]), held[k]);
         continue;
       }
       *at = held[k];
@@ -177,7 +177,7 @@ NUM void check_pushed(const exchange_args &a, u32 rows, u32 rank) {
         const u64 number = number_of(a, t, i, r, unit);
         const bool is_to_one = EXCHANGE_IS_TO_ONE(a.form);
         if (is_to_one && r == rank) sum += digest_wide(t, number, wide, (const u64 *)source_at(a, t, i, rank, unit));
-        if (is_to_one && getter_of(a, t, i, unit) != rank) continue;
+        if (is_to_one && receiver_of(a, t, i, unit) != rank) continue;
         const u64 there_now = digest_wide(t, number, wide, (const u64 *)target_at(a, t, i, r, unit));
         sum += is_to_one ? 0u - there_now : there_now;
       }
