@@ -164,16 +164,17 @@ static void a_changed_operand_is_found(void **state) {
   assert_true(broken > 1000);
 }
 
-/* No plan of one rank has an exchange: arguments of every number of tables and ranks, and a change of each operand. */
+/* No plan of one rank has an exchange: arguments of every number of tables and ranks, three forms, and a change of each operand. */
 static void exchanges_are_what_the_checker_reads(void **state) {
   (void)state;
   const plan_limits limits = {.max_batch_tokens = 64, .max_logit_rows = 8};
   const check_rows rows = {.tokens = 64, .logits = 8, .blocks = 1};
   for (uint32_t n = 0; n < EXCHANGE_TABLES * RANKS_MAX; n++) {
     const uint32_t tables = 1 + n % EXCHANGE_TABLES;
-    exchange_args a = {.count = 1 + n / EXCHANGE_TABLES, .rows_kind = n % 2};
+    static const u32 forms[] = {EXCHANGE_COLUMNS, EXCHANGE_OWNERS, EXCHANGE_PARTS};
+    exchange_args a = {.count = 1 + n / EXCHANGE_TABLES, .rows_kind = n % 2, .form = forms[n % ARRAY_LEN(forms)]};
     uint64_t pointers[sizeof a / 8], present = 0;
-    for (uint32_t t = 0; t < tables; t++) a.rows_mul[t] = 1 + t, a.part_bytes[t] = 8 * (n + t + 1);
+    for (uint32_t t = 0; t < tables; t++) a.rows_mul[t] = a.form == EXCHANGE_PARTS ? 1 : 1 + t, a.part_bytes[t] = 8 * (n + t + 1);
     memcpy(pointers, &a, sizeof a);
     for (uint32_t i = 0; i < plan_pointer_count(KERNEL_exchange); i++) {
       const bool is_table = i >= offsetof(exchange_args, x) / 8 && i < offsetof(exchange_args, inbox) / 8;
