@@ -33,7 +33,7 @@ GOLDEN_TINY = {"tiny": [], "sampled": ["--batch", "5", "--direct"], "asked": ["-
 BATCHES = (1, 16, 64, 256)
 BENCH_DEPLOY = """max-num-seqs: 256
 max-num-batched-tokens: 8192
-max-model-len: 8448
+max-model-len: 33024
 ladder: [1, 4, 16, 64, 256]
 """
 FP8_ROWS = "kv-cache-dtype: fp8_ds_mla\n"
@@ -253,7 +253,7 @@ def make_shape(several, name):
                 text[key] = text[key][:layers]
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file)
-    return folder, BENCH_DEPLOY + deploy + ("" if "kv-pages" in deploy else "kv-pages: 4224\n")
+    return folder, BENCH_DEPLOY + deploy + ("" if "kv-pages" in deploy else "kv-pages: 8448\n")
 
 
 def shape_plan(several, part, name, ranks, more=""):
@@ -306,7 +306,7 @@ def timing_parts(several):
     parts = [steps(several, name, ranks) for name in SHAPES for ranks in reversed(several.counts())]
     parts += [exchanges(several, name, ranks) for ranks in several_ranks for name in SHAPES]
     for form, more in (("-by-heads", ""), ("-by-requests", "attention-by-requests-from: 1\n")):
-        parts += [steps(several, name, ranks, (1024, 8192), 200, form, more) for ranks in several_ranks for name in ("v2lite", "v3")]
+        parts += [steps(several, name, ranks, (1024, 8192, 32768), 200, form, more) for ranks in several_ranks for name in ("v2lite", "v3")]
     whole = several.counts()[-1]
     return parts + [part for name in WHOLE for part in (steps(several, name, whole, (1024, 8192), 400), exchanges(several, name, whole))]
 
