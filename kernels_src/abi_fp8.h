@@ -9,8 +9,11 @@
 #define SCALE_COLUMNS 128u
 enum scale_kind { SCALE_F32 = 0, SCALE_POW2 = 1 };
 
-/* Blocks of 128 k in one MMA of a small-M product, by the weight rows of its tile and the blocks of a stage. */
+/* Blocks of 128 k in one MMA of a small-M product, by the weight rows of its tile and the blocks of a stage; and in one TMA box of weights.
+ * Gate rows of a tile for Y_SILU, and as many up rows: whole groups of eight where a box has two blocks. */
 #define FP8_MMA_BLOCKS(tile_n, k_blocks) ((tile_n) <= 32u && (k_blocks) % 2u == 0 ? 2u : 1u)
+#define FP8_BOX_BLOCKS(tile_n, k_blocks) ((tile_n) > 8u ? FP8_MMA_BLOCKS(tile_n, k_blocks) : 1u)
+#define FP8_HALF(tile_n, k_blocks) (FP8_BOX_BLOCKS(tile_n, k_blocks) == 1u ? (tile_n) / 2u : (tile_n) / 16u * 8u)
 
 /* A KV row: bf16; or e4m3 latent columns, an fp32 scale for every 128 of them, bf16 rope columns; or e4m3 with one scale for the layer. */
 enum kv_format { KV_BF16 = 0, KV_FP8_DS_MLA = 1, KV_FP8 = 2 };

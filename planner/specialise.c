@@ -91,17 +91,22 @@ static uint64_t few_cost(uint64_t columns, uint64_t batches, uint32_t height, ui
   return div_up(div_up(columns, height) * batches, SPECIALISE_BLOCKS) * tile_n;
 }
 
+/* Columns that a tile gives. */
+static uint32_t few_height(uint32_t tile_n, bool silu, bool is_scaled) {
+  return !silu ? tile_n : is_scaled ? FP8_HALF(tile_n, 2) : tile_n / 2;
+}
+
 /* The tallest tile of at most `most` rows whose busiest multiprocessor has at most 3 % more rows than with the best tile: fewer, longer
  * tiles cost less. Tiles of 8 rows take turns at half the speed of taller ones (10944 x 2048: 21 us), so they are for a single turn. silu:
- * a tile gives half as many columns as it has weight rows. */
-static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu, uint32_t most) {
+ * a tile gives half as many columns as it has weight rows, or fewer. */
+static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu, bool is_scaled, uint32_t most) {
   const bool has_turns = div_up(columns, silu ? 4 : 8) * batches > SPECIALISE_BLOCKS;
   const uint32_t first = has_turns && most > 8 ? 16 : 8;
   uint64_t least = UINT64_MAX;
   uint32_t best = first;
-  for (uint32_t n = first; n <= most; n += 8) least = min_u64(least, few_cost(columns, batches, silu ? n / 2 : n, n));
+  for (uint32_t n = first; n <= most; n += 8) least = min_u64(least, few_cost(columns, batches, few_height(n, silu, is_scaled), n));
   for (uint32_t n = first; n <= most; n += 8)
-    if (few_cost(columns, batches, silu ? n / 2 : n, n) * 100 <= least * 103) best = n;
+    if (few_cost(columns, batches, few_height(n, silu, is_scaled), n) * 100 <= least * 103) best = n;
   return best;
 }
 
@@ -209,8 +214,8 @@ static uint32_t more_rows(uint32_t rows) { return rows & (rows - 1) ? rows / 3 *
 
 static uint32_t choose_gemm(const product *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const bool silu = a->y_kind == Y_SILU;
-  const uint32_t columns = silu ? a->n / 2 : a->n, tile_n = few_tile_n(columns, a->count, silu, 64);
-  const uint64_t tiles = div_up(columns, silu ? tile_n / 2 : tile_n) * a->count;
+  const uint32_t columns = silu ? a->n / 2 : a->n, tile_n = few_tile_n(columns, a->count, silu, a->is_scaled, 64);
+  const uint64_t tiles = div_up(columns, few_height(tile_n, silu, a->is_scaled)) * a->count;
   const few_shape *shape = a->is_scaled ? FEW_SCALED : FEW;
   uint32_t count = 0, next = rows_min;
   for (size_t i = 0; i < ARRAY_LEN(FEW); i++, shape++) {
@@ -248,7 +253,8 @@ static uint32_t choose_moe_gemm(const product *a, uint32_t rows_min, uint32_t ro
     specialise_choice *few = next_choice(choices, &count, &next, last, rows_max);
     if (!few) continue;
     set_threads(few, 192);
-    set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu, 32) : 64, a, shape->shared_bytes, (a->count + 1) * 4);
+    const uint32_t tile_n = shape->rows == 1 ? few_tile_n(columns, a->top_k, silu, a->is_scaled, 32) : 64;
+    set_few(few, shape, tile_n, a, shape->shared_bytes, (a->count + 1) * 4);
     set_grid(few, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
   }
   const many_shape *const plain[] = {&SMALL, &MIDDLE, &WIDE}, *const scaled[] = {&SCALED_SMALL, &SCALED_MIDDLE, &SCALED_WIDE};
@@ -427,7 +433,7 @@ static void choose_rank_norm(const rank_norm_args *a, specialise_choice *choice)
 /* Heads have blocks of their own, besides that of the KV row, as long as all blocks run concurrently, eight per multiprocessor. With w_uk:
  * one token, and blocks for its products. */
 static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
-  const uint32_t blocks = 1 + (uint32_t)div_up(a->heads, 8), tile_n = few_tile_n(a->kv_lora_rank, a->heads, false, 64);
+  const uint32_t blocks = 1 + (uint32_t)div_up(a->heads, 8), tile_n = few_tile_n(a->kv_lora_rank, a->heads, false, false, 64);
   uint32_t count = 0, next = rows_min;
   if (a->absorbs) {
     choices[0] = (specialise_choice){.rows_min = 1, .rows_max = 1};

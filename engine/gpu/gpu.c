@@ -471,7 +471,7 @@ static void finish(gpu *self, gpu_stream *stream, const char *op) {
 }
 
 void gpu_tensor(gpu *self, const tensor_shape *shape, const char *op, tensor_map *out) {
-  static const unsigned int element_strides[4] = {1, 1, 1, 1};
+  static const unsigned int element_strides[5] = {1, 1, 1, 1, 1};
   const unsigned int type = shape->stride_bytes[0] == 1 ? CUDA_TENSOR_U8 : CUDA_TENSOR_BF16;
   const unsigned int promotion = shape->l2_bytes == 128 ? CUDA_TENSOR_L2_128 : CUDA_TENSOR_L2_256;
   void *address;

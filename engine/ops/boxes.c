@@ -22,13 +22,21 @@ tensor_shape boxes_few_weights(const op_variant *v, const void *w, uint32_t n, u
   return boxes_matrices(w, k, n / 2, 2ull * count, k, (uint64_t)(n / 2) * k, v->tile_n / 2, 2);
 }
 
-/* A TMA box holds several blocks of 128 k of a row, one after the other. */
+/* A TMA box of two blocks of 128 k holds both of every eight rows, one after the other; for Y_SILU of gate and up rows. */
 tensor_shape boxes_few_codes(const op_variant *v, const void *w, uint32_t n, uint32_t k, uint32_t count, uint32_t y_kind) {
-  const uint32_t side = FP8_MMA_BLOCKS(v->tile_n, v->k_blocks);
-  const tensor_shape s = boxes_of_bytes(boxes_few_weights(v, w, n, k / 2, count, (uint64_t)n * (k / 2), y_kind));
-  if (side == 1) return s;
-  return (tensor_shape){.address = s.address, .extent = {128, k / 128, s.extent[1], s.extent[2]}, .dims = 4, .swizzled = 1,
-                        .stride_bytes = {1, 128, s.stride_bytes[1], s.stride_bytes[2]}, .box = {128, side, s.box[1], s.box[2]}};
+  const uint32_t side = FP8_BOX_BLOCKS(v->tile_n, v->k_blocks);
+  const tensor_shape all = {.address = (uint64_t)(uintptr_t)w, .extent = {128, 8, k / 128, (uint64_t)count * (n / 8)}, .dims = 4,
+                            .swizzled = 1, .stride_bytes = {1, k, 128, 8ull * k}, .box = {128, 8, side, v->tile_n / 8}};
+  if (side == 1) return boxes_of_bytes(boxes_few_weights(v, w, n, k / 2, count, (uint64_t)n * (k / 2), y_kind));
+  if (y_kind != Y_SILU) return all;
+  tensor_shape halves = all;
+  halves.dims = 5;
+  halves.extent[3] = n / 16;
+  halves.extent[4] = 2ull * count;
+  halves.stride_bytes[4] = (uint64_t)(n / 2) * k;
+  halves.box[3] = FP8_HALF(v->tile_n, v->k_blocks) / 8;
+  halves.box[4] = 2;
+  return halves;
 }
 
 bool boxes_is_many(const op_variant *v) { return v->k_blocks == 0; }

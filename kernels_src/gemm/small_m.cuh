@@ -20,7 +20,7 @@
 #ifndef GEMM_BIAS
 #define GEMM_BIAS 0u /* 1: a bias is added to the sums; not with scales */
 #endif
-#define GEMM_LAUNCH __launch_bounds__(SPEC_THREADS)
+#define GEMM_LAUNCH __launch_bounds__(SPEC_THREADS, 1) /* with the 1, the assembler uses more registers for a better schedule */
 
 static_assert(SPEC_TILE_N >= 8 && SPEC_TILE_N <= 64 && SPEC_TILE_N % 8 == 0, "weight rows: whole groups of the operand");
 static_assert(SPEC_TILE_ROWS == 1 || SPEC_TILE_ROWS == 8 || SPEC_TILE_ROWS == 16 || SPEC_TILE_ROWS == 32,
@@ -32,16 +32,17 @@ static_assert(SPEC_K_BLOCKS >= 1 && SPEC_K_BLOCKS <= 16 && SPEC_THREADS >= 192 &
 #if GEMM_SCALED
 #define SMALL_M_BLOCK_K 128u
 #define SMALL_M_MMA_BLOCKS FP8_MMA_BLOCKS(SPEC_TILE_N, SPEC_K_BLOCKS) /* blocks of k in one MMA, see small_m_scaled.cuh */
+#define SMALL_M_HALF FP8_HALF(SPEC_TILE_N, SPEC_K_BLOCKS) /* Y_SILU: this many gate rows, then their up rows */
 #else
 #define SMALL_M_BLOCK_K 64u
 #define SMALL_M_MMA_BLOCKS 1u
+#define SMALL_M_HALF (SPEC_TILE_N / 2u)
 #endif
 #define SMALL_M_ACCUMULATORS (SMALL_M_COLUMNS / 2 / SMALL_M_MMA_BLOCKS) /* of a thread */
 #define SMALL_M_X_BYTES (SPEC_TILE_ROWS * 128u) /* of a block of k */
 #define SMALL_M_W_BYTES (SPEC_TILE_N * 128u)
 #define SMALL_M_X_RING_BYTES ((SPEC_STAGES * SPEC_K_BLOCKS * SMALL_M_X_BYTES + 1023u) & ~1023u)
 #define SMALL_M_W_RING_BYTES (SPEC_STAGES * SPEC_K_BLOCKS * SMALL_M_W_BYTES)
-#define SMALL_M_HALF (SPEC_TILE_N / 2u) /* Y_SILU: this many gate rows, then their up rows */
 #define SMALL_M_PITCH (SPEC_TILE_N + 4u) /* of a token's sums in shared memory; the 4 avoid bank conflicts */
 #define SMALL_M_SILU_BYTES (SMALL_M_PITCH * SMALL_M_COLUMNS * 4u)
 #define SMALL_M_OVERREAD_BYTES ((64u - SPEC_TILE_N) * 128u) /* read past the last stage as the operand's missing rows */
@@ -82,11 +83,11 @@ NUM small_m_ring small_m_start(const void *shared, const tensor_maps &maps, u32 
   return r;
 }
 
-/* Row and column of a thread's accumulator i in the tile. With two blocks of k in an MMA all of a thread's sums are of one row: of two
- * lanes, 4 apart, the first has the row of their upper results, the second that of their lower ones. */
+/* Row and column of a thread's accumulator i in the tile. With two blocks of k in an MMA all of a thread's sums are of one row: its upper
+ * results are of the first block, its lower ones of the second. */
 NUM u32 small_m_row(u32 i) {
   const u32 warp = threadIdx.x / 32u, up = threadIdx.x % 32u / 4u;
-  return SMALL_M_MMA_BLOCKS == 1u ? warp * 16u + up + i / 2u % 2u * 8u : warp * 8u + up / 2u + up % 2u * 4u;
+  return SMALL_M_MMA_BLOCKS == 1u ? warp * 16u + up + i / 2u % 2u * 8u : warp * 8u + up;
 }
 NUM u32 small_m_column(u32 i) { return i * SMALL_M_MMA_BLOCKS / 4u * 8u + threadIdx.x % 4u * 2u + i % 2u; }
 

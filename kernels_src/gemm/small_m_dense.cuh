@@ -2,11 +2,11 @@
  *
  * Grid: any number of blocks, best one per multiprocessor; the tiles of n columns of all batches are dealt to the blocks in turn. Rows
  * beyond SPEC_TILE_ROWS take another pass over the weights. maps.w: k, n and batches of w, TMA boxes of 128 bytes by SPEC_TILE_N; for
- * Y_SILU gate and up are two matrices, and a box takes half of its rows from each; where one MMA takes two blocks of k, the blocks are a
- * dimension of their own. maps.x: k, launch rows and batches of x, boxes of 128 bytes by SPEC_TILE_ROWS. Each weight is read once, and as
- * many of them as the ring holds before the kernel in front of this one has ended.
+ * Y_SILU gate and up are two matrices, and a box takes half of its rows from each. Boxes of two blocks of k (FP8_BOX_BLOCKS): bytes, eight
+ * rows, blocks, groups of eight rows, gate and up. maps.x: k, launch rows and batches of x, boxes of 128 bytes by SPEC_TILE_ROWS. Each
+ * weight is read once, and as many of them as the ring holds before the kernel in front of this one has ended.
  * Bound: the weights at 4.3 TB/s, or for small matrices the launch and the MMA chain. On an H200, bf16, 1 row: 7168 x 16384 in 56.0 us,
- * bound 54.6. Studies: tools/bench/history, products-small-m and fp8-small-m. Read next: small_m_plain.cuh, small_m_scaled.cuh. */
+ * bound 54.6. Studies: tools/bench/history, products-small-m, fp8-small-m, fp8-few-rows. Read: small_m_plain.cuh, small_m_scaled.cuh. */
 #ifndef VERBATIM_SMALL_M_DENSE_CUH
 #define VERBATIM_SMALL_M_DENSE_CUH
 #include "gemm/small_m.cuh"

@@ -5,15 +5,16 @@
  * slots. Lanes of the warps W and X copy them, four bytes each, as part of the stage. An H32 chain covers 128 k, so up to four chains are
  * in flight while earlier ones are added: C = fma(a, s_x * s_w, C), k ascending. The last stage of a k that is no whole number of stages
  * multiplies what lies there, and drops it.
- * An MMA takes 64 weight rows. Tiles of up to 32 fill it with two blocks of k (SMALL_M_MMA_BLOCKS): a box holds both blocks of each row,
- * one after the other, as two rows of the operand; token rows of the second block are further columns. Of the four quarters of the result,
- * two are sums of a weight row and a token row over the same block. That saves a third of the MMA time at 16 token rows, up to half at
- * fewer. Studies: tools/bench/history, fp8-small-m and fp8-small-m-stages. Read next: small_m_dense.cuh, small_m_experts.cuh. */
+ * An MMA takes 64 weight rows. Tiles of up to 32 fill it with two blocks of k (SMALL_M_MMA_BLOCKS): a box holds, for every eight weight
+ * rows, their first block and then their second, and token rows of the second block are further columns. Of the four quarters of a result
+ * two are sums over the same block, and a thread holds both for its weight row.
+ * Studies: tools/bench/history, fp8-small-m, its stages and fp8-few-rows. Read next: small_m_dense.cuh, small_m_experts.cuh. */
 #ifndef VERBATIM_SMALL_M_SCALED_CUH
 #define VERBATIM_SMALL_M_SCALED_CUH
 #include "gemm/small_m.cuh"
 
 #define SMALL_M_SLOTS 4u
+#define SMALL_M_BOX_BLOCKS FP8_BOX_BLOCKS(SPEC_TILE_N, SPEC_K_BLOCKS) /* blocks of k in a TMA box of weights */
 #define SMALL_M_SCALE_PITCH (SMALL_M_COLUMNS + SMALL_M_SLOTS) /* scales of a block of k */
 #define SMALL_M_SCALE_BYTES (SPEC_K_BLOCKS * SMALL_M_SCALE_PITCH * 4u) /* of a stage */
 #define SMALL_M_END_BYTES (SMALL_M_SCALES_AT + SPEC_STAGES * SMALL_M_SCALE_BYTES)
@@ -38,12 +39,21 @@ NUM u32 small_m_slot(u32 h, u32 n0, bool is_silu) {
 
 NUM u32 small_m_scales(const small_m_ring &r) { return r.base + SMALL_M_SCALES_AT + r.stage * SMALL_M_SCALE_BYTES; }
 
+/* By one thread: a box of weight rows, from `row` of a matrix of n rows on. With two blocks of k rows count in groups of eight; TMA takes
+ * longer for five dimensions than for four, so only gate and up rows are dimensions of their own. */
+NUM void small_m_copy_codes(u32 to, const tensor_map *map, u32 block, u32 row, u32 matrix, u32 n, bool is_silu, u32 barrier, u64 policy) {
+  if (SMALL_M_BOX_BLOCKS == 1u) ptx_copy_box(to, map, block * SMALL_M_BLOCK_K, row, matrix * (1u + is_silu), barrier, policy);
+  else if (is_silu) ptx_copy_box(to, map, 0, 0, block, row / 8u, matrix * 2u, barrier, policy);
+  else ptx_copy_box(to, map, 0, 0, block, (matrix * n + row) / 8u, barrier, policy);
+}
+
 /* By the whole warp W: a tile's rows of weights with their scales, [.][blocks] from the first of the matrix on. paced: in the first pass
  * the ring fills no faster than 44 bytes a cycle, two to three times a block's share of the bandwidth, so that token rows do not queue. */
-NUM void small_m_copy_weights(small_m_ring &r, const tensor_map *map, u32 row, u32 matrix, u32 blocks, const f32 *scales,
-                              const small_m_groups &groups, bool paced) {
+NUM void small_m_copy_weights(small_m_ring &r, const tensor_map *map, u32 row, u32 matrix, u32 n, bool is_silu, u32 blocks,
+                              const f32 *scales, const small_m_groups &groups, bool paced) {
   const u64 policy = ptx_once();
   const u32 lane = threadIdx.x % 32u, slot = lane % SMALL_M_SLOTS, own = lane / SMALL_M_SLOTS;
+  const u32 box_bytes = SMALL_M_BOX_BLOCKS * 128u * (is_silu ? 2u * SMALL_M_HALF : SPEC_TILE_N);
   const f32 *from = scales + (u64)small_m_group(groups, slot) * blocks;
   for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
     const u32 count = num_least(SPEC_K_BLOCKS, blocks - block), to = small_m_scales(r) + (SMALL_M_COLUMNS + slot) * 4u;
@@ -51,11 +61,9 @@ NUM void small_m_copy_weights(small_m_ring &r, const tensor_map *map, u32 row, u
     for (u32 b = own; b < count; b += 32u / SMALL_M_SLOTS) ptx_copy4(to + b * (SMALL_M_SCALE_PITCH * 4u), from + block + b);
     ptx_barrier_arrive_copies(small_m_full(r));
     if (lane == 0) {
-      ptx_barrier_expect(small_m_full(r), (count + SMALL_M_MMA_BLOCKS - 1u) / SMALL_M_MMA_BLOCKS * (SMALL_M_MMA_BLOCKS * SMALL_M_W_BYTES));
-      for (u32 i = 0; i < count; i += SMALL_M_MMA_BLOCKS)
-        if (SMALL_M_MMA_BLOCKS == 1u)
-          ptx_copy_box(small_m_w(r) + i * SMALL_M_W_BYTES, map, (block + i) * SMALL_M_BLOCK_K, row, matrix, small_m_full(r), policy);
-        else ptx_copy_box(small_m_w(r) + i * SMALL_M_W_BYTES, map, 0, block + i, row, matrix, small_m_full(r), policy);
+      ptx_barrier_expect(small_m_full(r), (count + SMALL_M_BOX_BLOCKS - 1u) / SMALL_M_BOX_BLOCKS * box_bytes);
+      for (u32 i = 0; i < count; i += SMALL_M_BOX_BLOCKS)
+        small_m_copy_codes(small_m_w(r) + i * SMALL_M_W_BYTES, map, block + i, row, matrix, n, is_silu, small_m_full(r), policy);
       if (paced && r.parity == 0) ptx_pause(count * SMALL_M_W_BYTES / 44u);
     }
     __syncwarp();
@@ -135,18 +143,14 @@ NUM void small_m_add(small_m_sums &sum, const small_m_chain &chain, const small_
     if (count > 0) sum[i] = num_fma(chain[i], factor[0][i], sum[i]);
 }
 #else
-/* Of the quarters of a result, two operand rows by two blocks of columns, two count: first row with first block, second row with second
- * block. A lane with an even row holds the first of them for two weight rows, the lane 4 above it the second: each sends what it holds of
- * the other's weight row. */
+/* Of the quarters of a result, upper and lower operand rows by two blocks of columns, two count: upper rows with the first block, lower
+ * rows with the second. */
 NUM void small_m_add(small_m_sums &sum, const small_m_chain &chain, const small_m_sums *factor, u32 count) {
-  const bool is_second = threadIdx.x / 4u % 2u;
 #pragma unroll
   for (u32 i = 0; i < SMALL_M_ACCUMULATORS; i++) {
-    const u32 first = i / 2u * 4u + i % 2u, second = first + SMALL_M_COLUMNS / 2u; /* of the upper weight row; + 2: of the lower one */
-    const f32 own = is_second ? chain[second + 2u] : chain[first], given = is_second ? chain[second] : chain[first + 2u];
-    const f32 taken = __shfl_xor_sync(WARP_ALL, given, 4);
-    if (count > 0) sum[i] = num_fma(is_second ? taken : own, factor[0][i], sum[i]);
-    if (count > 1u) sum[i] = num_fma(is_second ? own : taken, factor[1][i], sum[i]);
+    const u32 upper = i / 2u * 4u + i % 2u, lower = upper + SMALL_M_COLUMNS / 2u + 2u;
+    if (count > 0) sum[i] = num_fma(chain[upper], factor[0][i], sum[i]);
+    if (count > 1u) sum[i] = num_fma(chain[lower], factor[1][i], sum[i]);
   }
 }
 #endif
@@ -202,8 +206,7 @@ NUM void small_m_scaled_product(small_m_sums &sum, small_m_ring &r, u32 blocks, 
 template <class ARGS>
 NUM void small_m_load_weights(small_m_ring &r, const ARGS &a, const tensor_maps &maps, u32 n0, u32 matrix, u64 scale, u32 is_silu,
                               u32 columns, u32 blocks, bool paced) {
-  small_m_copy_weights(r, &maps.w, n0, matrix * (1u + is_silu), blocks, a.w_scale + scale, small_m_find_groups(n0, columns, is_silu),
-                       paced);
+  small_m_copy_weights(r, &maps.w, n0, matrix, a.n, is_silu, blocks, a.w_scale + scale, small_m_find_groups(n0, columns, is_silu), paced);
 }
 
 /* By the consumer warps: sum = the sums of the next tile, whose first column is n0. */

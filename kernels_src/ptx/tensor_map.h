@@ -15,17 +15,16 @@ typedef struct tensor_map {
 #endif
 } tensor_map;
 
-/* The host's description of a matrix, or of several consecutive ones: bf16 numbers or bytes, dims 2 to 4, columns first. The emulator of
+/* The host's description of a matrix, or of several consecutive ones: bf16 numbers or bytes, dims 2 to 5, columns first. The emulator of
  * the tests uses it as the map itself. */
 typedef struct tensor_shape {
-  u64 address;         /* a multiple of 16                                          */
-  u64 extent[4];       /* columns, rows, matrices, groups of rows                   */
-  u64 stride_bytes[4]; /* [0] of a number, 2 or 1; of a row, a matrix, a group: multiples of 16 */
-  u32 box[4];          /* of one load, at most 256 each; columns: 128 bytes if swizzled        */
+  u64 address;         /* a multiple of 16                                              */
+  u64 extent[5];       /* columns, rows, matrices, ...: boxes.c says which dimensions   */
+  u64 stride_bytes[5]; /* [0] of a number, 2 or 1; of the others: multiples of 16       */
+  u32 box[5];          /* of one load, at most 256 each; columns: 128 bytes if swizzled */
   u32 dims;
   u32 swizzled;        /* 1: 16-byte pieces of the 128-byte rows are permuted by the row number modulo 8 */
   u32 l2_bytes;        /* fetched by L2 from memory at a time: 128 or 256 */
-  u32 pad;
 } tensor_shape;
 
 typedef struct tensor_maps {

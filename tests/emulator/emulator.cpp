@@ -607,17 +607,18 @@ void emulator_copy_peer(u32 to, u32 from, u32 bytes, u32 address) {
   start_bulk(to, shared_at(from, 16), bytes, false, address);
 }
 
-void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 address) {
+void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[5], u32 address) {
   tensor_shape s;
   memcpy(&s, map, sizeof s);
   if (dims != s.dims) fault("a box of another number of dimensions than its map");
   if (to % 128u != 0) fault("a box that is not aligned");
   const u32 item_bytes = (u32)s.stride_bytes[0], piece = 16 / item_bytes, row_bytes = s.box[0] * item_bytes;
-  const u32 rows = s.box[1], matrices = dims > 2 ? s.box[2] : 1, groups = dims > 3 ? s.box[3] : 1;
+  const u32 rows = s.box[1], matrices = dims > 2 ? s.box[2] : 1, groups = dims > 3 ? s.box[3] : 1, sets = dims > 4 ? s.box[4] : 1;
   if (row_bytes % 16 != 0 || (s.swizzled && row_bytes != 128) || at[0] % piece != 0) fault("a box whose rows are no whole pieces");
-  for (u32 i = 0; i < groups * matrices * rows; i++)
+  for (u32 i = 0; i < sets * groups * matrices * rows; i++)
     for (u32 c = 0; c < s.box[0]; c += piece) {
-      const u64 place[4] = {at[0] + c, at[1] + i % rows, at[2] + i / rows % matrices, at[3] + i / rows / matrices};
+      const u64 place[5] = {at[0] + c, at[1] + i % rows, at[2] + i / rows % matrices, at[3] + i / rows / matrices % groups,
+                            at[4] + i / rows / matrices / groups};
       u64 from = s.address + place[0] * item_bytes;
       bool inside = place[0] < s.extent[0];
       for (u32 d = 1; d < dims; d++) {
@@ -628,7 +629,7 @@ void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[
     }
 }
 
-void emulator_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 address) {
+void emulator_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 dims, const u32 (&at)[5], u32 address) {
   if (blocks == 0 || blocks >> run.kernel->cluster != 0) fault("a block that the cluster does not have");
   for (u32 rank = 0; rank < run.kernel->cluster; rank++)
     if (blocks >> rank & 1) instead_of(rank, [&] { emulator_copy_box(to, map, dims, at, address); });

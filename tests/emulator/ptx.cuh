@@ -32,8 +32,8 @@ u64 emulator_nanoseconds();
 void emulator_warps(u32 number, u32 threads, bool wait);
 void emulator_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier);
 void emulator_copy_peer(u32 to, u32 from, u32 bytes, u32 barrier);
-void emulator_copy_box(u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 barrier);
-void emulator_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 barrier);
+void emulator_copy_box(u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[5], u32 barrier);
+void emulator_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[5], u32 barrier);
 void emulator_cluster_sync();
 void *emulator_cluster_map(void *p, u32 rank);
 u32 emulator_peer(u32 shared, u32 rank);
@@ -79,26 +79,29 @@ NUM u64 ptx_often() { return 1; }
 NUM void ptx_copy_bulk(u32 to, const void *from, u32 bytes, u32 barrier, u64) { emulator_copy_bulk(to, from, bytes, barrier); }
 NUM void ptx_copy_peer(u32 to, u32 from, u32 bytes, u32 barrier) { emulator_copy_peer(to, from, bytes, barrier); }
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, u64) {
-  emulator_copy_box(to, map, 2, {c, r, 0, 0}, barrier);
+  emulator_copy_box(to, map, 2, {c, r, 0, 0, 0}, barrier);
 }
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64) {
-  emulator_copy_box(to, map, 3, {c, r, m, 0}, barrier);
+  emulator_copy_box(to, map, 3, {c, r, m, 0, 0}, barrier);
 }
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier, u64) {
-  emulator_copy_box(to, map, 4, {c, r, m, g}, barrier);
+  emulator_copy_box(to, map, 4, {c, r, m, g, 0}, barrier);
 }
-NUM void ptx_take_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier) { emulator_copy_box(to, map, 2, {c, r, 0, 0}, barrier); }
+NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 s, u32 barrier, u64) {
+  emulator_copy_box(to, map, 5, {c, r, m, g, s}, barrier);
+}
+NUM void ptx_take_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier) { emulator_copy_box(to, map, 2, {c, r, 0, 0, 0}, barrier); }
 NUM void ptx_take_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier) {
-  emulator_copy_box(to, map, 3, {c, r, m, 0}, barrier);
+  emulator_copy_box(to, map, 3, {c, r, m, 0, 0}, barrier);
 }
 NUM void ptx_take_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier) {
-  emulator_copy_box(to, map, 4, {c, r, m, g}, barrier);
+  emulator_copy_box(to, map, 4, {c, r, m, g, 0}, barrier);
 }
 NUM void ptx_take_box_for(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier) {
-  emulator_copy_box_to(blocks, to, map, 3, {c, r, m, 0}, barrier);
+  emulator_copy_box_to(blocks, to, map, 3, {c, r, m, 0, 0}, barrier);
 }
 NUM void ptx_take_box_for(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier) {
-  emulator_copy_box_to(blocks, to, map, 4, {c, r, m, g}, barrier);
+  emulator_copy_box_to(blocks, to, map, 4, {c, r, m, g, 0}, barrier);
 }
 NUM void ptx_fetch_map(const tensor_map *) {}
 NUM void ptx_pause(u32) {}
