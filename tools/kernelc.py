@@ -64,7 +64,7 @@ def small_m_tiles(of_experts=False, scaled=False):
     """Tiles as planner/specialise.c chooses them, with 220 KiB of shared memory."""
     stages_kib = [(1, 36), (8, 28), (16, 28), (32, 28)]
     if scaled:
-        stages_kib = [(1, 36), (1, 18), (8, 40), (16, 40), (32, 48)]
+        stages_kib = [(1, 36), (1, 18), (8, 40), (16, 48), (32, 48)]
     if of_experts:
         stages_kib = [(1, 20), (8, 40), (16, 40), (32, 40)]
     for rows, kib in stages_kib:
@@ -140,6 +140,8 @@ def variants(stem):
             small_m_bytes(n, rows, blocks, stages, scaled) + (1028 if of_experts else 0))
            for n, rows, blocks, stages in small_m_tiles(of_experts, scaled)]
     if scaled:
+        if not of_experts:
+            few += [({**spec, "ROW_TILES": 2}, shared) for spec, shared in few if spec["TILE_N"] == 32 and spec["TILE_ROWS"] in (8, 16)]
         return few + fp8_variants(stem)
     many = [({"THREADS": 128 + 2 * n, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
               "CLUSTER": cluster, "DEPTH": depth, **({"CLUSTER_ROWS": shared} if shared else {})},

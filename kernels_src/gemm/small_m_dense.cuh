@@ -1,15 +1,19 @@
 /* small_m_dense.cuh - gemm, gemm_bias and fp8_gemm for small M.
  *
- * Grid: any number of blocks, best one per multiprocessor; the tiles of n columns of all batches are dealt to the blocks in turn. Rows
- * beyond SPEC_TILE_ROWS take another pass over the weights. maps.w: k, n and batches of w, TMA boxes of 128 bytes by SPEC_TILE_N; for
- * Y_SILU gate and up are two matrices, and a box takes half of its rows from each. Boxes of two blocks of k (FP8_BOX_BLOCKS): bytes, eight
- * rows, blocks, groups of eight rows, gate and up. maps.x: k, launch rows and batches of x, boxes of 128 bytes by SPEC_TILE_ROWS. Each
- * weight is read once, and as many of them as the ring holds before the kernel in front of this one has ended.
+ * Grid: any number of blocks, best one per multiprocessor; the tiles of n columns of all batches are dealt to the blocks in turn, or to
+ * SPEC_ROW_TILES blocks at a time, each of which has the next token rows. Further rows take another pass over the weights. maps.w: k, n
+ * and batches of w, TMA boxes of 128 bytes by SPEC_TILE_N; for Y_SILU gate and up are two matrices, and a box takes half of its rows from
+ * each. Boxes of two blocks of k (FP8_BOX_BLOCKS): bytes, eight rows, blocks, groups of eight rows, gate and up. maps.x: k, launch rows and
+ * batches of x, boxes of 128 bytes by SPEC_TILE_ROWS. With one row tile each weight is read once, and as many of them as the ring holds
+ * before the kernel in front of this one has ended.
  * Bound: the weights at 4.3 TB/s, or for small matrices the launch and the MMA chain. On an H200, bf16, 1 row: 7168 x 16384 in 56.0 us,
  * bound 54.6. Studies: tools/bench/history, products-small-m, fp8-small-m, fp8-few-rows. Read: small_m_plain.cuh, small_m_scaled.cuh. */
 #ifndef VERBATIM_SMALL_M_DENSE_CUH
 #define VERBATIM_SMALL_M_DENSE_CUH
 #include "gemm/small_m.cuh"
+#ifndef SPEC_ROW_TILES
+#define SPEC_ROW_TILES 1u /* blocks in turn with the same weights, each with further token rows */
+#endif
 #if GEMM_SCALED
 #include "gemm/small_m_scaled.cuh"
 #else
@@ -42,17 +46,19 @@ template <class ARGS> NUM void dense_run(const ARGS &a, const u32 &batches, cons
   const u32 warp = ptx_uniform(threadIdx.x / 32u), is_silu = a.y_kind == Y_SILU;
   const u32 columns = is_silu ? a.n / 2u : a.n, height = is_silu ? SMALL_M_HALF : SPEC_TILE_N, blocks = a.k / SMALL_M_BLOCK_K;
   const u32 across = (columns + height - 1u) / height, tiles = across * batches;
-  const u32 first = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), step = gridDim.x * gridDim.y * gridDim.z;
+  const u32 block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), first = block / SPEC_ROW_TILES;
+  const u32 step = gridDim.x * gridDim.y * gridDim.z / SPEC_ROW_TILES;
+  const u32 row_first = block % SPEC_ROW_TILES * SPEC_TILE_ROWS, row_step = SPEC_ROW_TILES * SPEC_TILE_ROWS;
   const u32 *count_at = a.rows_kind == ROWS_TOKENS ? &a.step->token_count : &a.step->logit_count;
   if (warp == SMALL_M_W_WARP) {
     if (!GEMM_SCALED && threadIdx.x % 32u != 0) return;
-    u32 row0 = 0;
+    u32 row0 = row_first;
     do {
       for (u32 tile = first; tile < tiles; tile += step)
         small_m_load_weights(ring, a, maps, dense_column(tile, across, height), dense_batch(tile, across), 0, is_silu, columns,
                              blocks, GEMM_SCALED || SPEC_TILE_ROWS == 1u);
-      if (row0 == 0) ptx_grid_wait();
-      row0 += SPEC_TILE_ROWS;
+      if (row0 == row_first) ptx_grid_wait();
+      row0 += row_step;
     } while (row0 < *count_at);
     return;
   }
@@ -60,7 +66,7 @@ template <class ARGS> NUM void dense_run(const ARGS &a, const u32 &batches, cons
   if (a.order != ORDER_BESIDE) ptx_grid_wait(); /* else the warp above does, after its loads */
   if (a.order == ORDER_FIRST) ptx_grid_next();
   const u32 count = *count_at; /* in flight while the product runs */
-  u32 row0 = 0;
+  u32 row0 = row_first;
   do {
     const u32 rows = num_least(SPEC_TILE_ROWS, count - num_least(count, row0));
     for (u32 tile = first; tile < tiles; tile += step) {
@@ -82,7 +88,7 @@ template <class ARGS> NUM void dense_run(const ARGS &a, const u32 &batches, cons
       small_m_store(acc, a.y_kind, a.y, batch * y_batch + (u64)row0 * a.ldy, a.ldy,
                     num_least(SPEC_TILE_ROWS, count - num_least(count, row0)), dense_column(tile, across, height), columns, ring, shared);
     }
-    row0 += SPEC_TILE_ROWS;
+    row0 += row_step;
   } while (row0 < count);
 }
 

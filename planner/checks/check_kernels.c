@@ -22,9 +22,10 @@ static bool is_of_experts(const plan_kernel *k) { return k->kernel == OP_moe_gem
 /* Shared memory of a small-M product (kernels_src/gemm/small_m.cuh, small_m_scaled.cuh), or 0 if there is no such tile. */
 static uint64_t few_bytes(const kernels_plan *p, const plan_kernel *k) {
   uint64_t n = spec_of(p, k, "SPEC_TILE_N"), rows = spec_of(p, k, "SPEC_TILE_ROWS"), stages = spec_of(p, k, "SPEC_STAGES");
-  uint64_t blocks = spec_of(p, k, "SPEC_K_BLOCKS"), columns = rows < 8 ? 8 : rows;
+  uint64_t blocks = spec_of(p, k, "SPEC_K_BLOCKS"), columns = rows < 8 ? 8 : rows, row_tiles = spec_of(p, k, "SPEC_ROW_TILES");
   if (n < 8 || n > 64 || n % 8 || (rows != 1 && rows != 8 && rows != 16 && rows != 32) || stages < 2 || stages > 63 ||
-      blocks < 1 || blocks > 16 || k->threads != (k->kernel == OP_qkv_rope ? 256 : 192) || spec_of(p, k, "SPEC_MAPS") != 1)
+      blocks < 1 || blocks > 16 || k->threads != (k->kernel == OP_qkv_rope ? 256 : 192) || spec_of(p, k, "SPEC_MAPS") != 1 ||
+      (row_tiles != 0 && (row_tiles != 2 || k->kernel != OP_fp8_gemm)))
     return 0;
   uint64_t behind = (64 - n) * 128, exchange = (n + 4) * columns * 4, of_experts = ((uint64_t)p->header->model.experts + 1) * 4;
   return 2048 + align_up(stages * blocks * rows * 128, 1024) + stages * blocks * n * 128 + (behind > exchange ? behind : exchange) +

@@ -60,17 +60,18 @@ static const small_m_tile FP8_SMALL[] = {
     {.n = 8, .rows = 1, .k_blocks = 8, .stages = 3},   {.n = 64, .rows = 1, .k_blocks = 2, .stages = 4},
     {.n = 40, .rows = 8, .k_blocks = 2, .stages = 2},  {.n = 64, .rows = 16, .k_blocks = 1, .stages = 4},
     {.n = 32, .rows = 32, .k_blocks = 4, .stages = 2}, {.n = 16, .rows = 32, .k_blocks = 8, .stages = 2},
-    {.n = 16, .rows = 8, .k_blocks = 16, .stages = 2}, {.n = 24, .rows = 16, .k_blocks = 4, .stages = 3}};
+    {.n = 16, .rows = 8, .k_blocks = 16, .stages = 2}, {.n = 24, .rows = 16, .k_blocks = 4, .stages = 3},
+    {.n = 32, .rows = 8, .k_blocks = 4, .stages = 2, .row_tiles = 2}};
 
 /* Every number of CTAs must work: one, some, more than there are tiles. experts: 0 for fp8_gemm. */
 static inline u32 fp8_cases_small(kernel_variant *variants, u32 rows, u32 experts) {
   u32 count = 0;
   for (u32 i = 0; i < ARRAY_LEN(FP8_SMALL); i++) {
     const small_m_tile *t = &FP8_SMALL[i];
-    if (rows > 24 * t->rows) continue;
+    if (rows > 24 * t->rows || (experts && t->row_tiles)) continue;
     const u32 scale_bytes = t->stages * t->k_blocks * (max_u32(t->rows, 8) + 4) * 4;
     variants[count] = small_m_variant(t, rows, scale_bytes + (experts ? (experts + 1) * 4 : 0));
-    variant_grid(&variants[count++], 1 + i % 3, 1 + i % 2, 1 + i / 4);
+    variant_grid(&variants[count++], (1 + i % 3) * max_u32(t->row_tiles, 1), 1 + i % 2, 1 + i / 4);
   }
   return count;
 }

@@ -5,8 +5,8 @@
 #define VERBATIM_TEST_GEMM_TILES_H
 #include "kernel_test.h"
 
-typedef struct small_m_tile { /* weight rows, token rows, blocks of k in a stage */
-  u32 n, rows, k_blocks, stages;
+typedef struct small_m_tile { /* weight rows, token rows, blocks of k in a stage; row_tiles: blocks with the same weights, or 0 */
+  u32 n, rows, k_blocks, stages, row_tiles;
 } small_m_tile;
 
 typedef struct large_m_tile { /* weight rows, token rows; tiles of a cluster with the same tokens, with the same weights */
@@ -18,8 +18,8 @@ static inline kernel_variant small_m_variant(const small_m_tile *t, u32 rows, u3
   const u32 blocks = t->stages * t->k_blocks, columns = max_u32(t->rows, 8);
   const u32 overread = (64 - t->n) * 128, exchange = (t->n + 4) * columns * 4;
   return (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", t->n}, {"SPEC_TILE_ROWS", t->rows}, {"SPEC_K_BLOCKS", t->k_blocks},
-                           {"SPEC_STAGES", t->stages}},
-                          .spec_count = 5, .threads = 192, .rows = rows,
+                           {"SPEC_STAGES", t->stages}, {"SPEC_ROW_TILES", t->row_tiles}},
+                          .spec_count = t->row_tiles ? 6 : 5, .threads = 192, .rows = rows,
                           .shared_bytes = 2048 + (u32)align_up(blocks * t->rows * 128, 1024) + blocks * t->n * 128 +
                                           max_u32(overread, exchange) + more_bytes};
 }
