@@ -374,7 +374,7 @@ void graph_attention_add(graph *g) {
 static uint32_t count_slots(const graph *g, uint32_t heads) {
   const plan_limits *l = g->l;
   const mla_attn_args a = attention_of(g, heads);
-  if (attn_takes_turns(&a)) return 0; /* nothing is split */
+  if (attn_takes_turns(&a) || attn_may_spread(&a)) return 0; /* nothing is split */
   uint64_t chunks = div_up(longest_context(g), l->chunk_tokens), groups = div_up(chunks, l->group_chunks);
   uint64_t slots = l->split_rows_max * groups + (uint64_t)SPECIALISE_ATTN_CTAS * l->group_chunks;
   uint64_t slot_bytes = (uint64_t)heads * (g->m->kv_lora_rank + 2) * 4, most = PARTIAL_BYTES_MAX / slot_bytes;

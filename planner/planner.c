@@ -251,10 +251,11 @@ static status resolve_limits(const sources *s, plan_limits *l) {
   l->max_len = or_default(d->max_len, min_u32(min_u32(4096, longest), s->model.window ? s->model.window : longest));
   resolve_speculation(s, l);
   /* A chunk ends with a fold of all columns of all heads, so many heads favour fewer chunks, and few heads more, over which one request can
-   * be split. Top-k lists that can be split over CTAs differently have a single chunk. */
+   * be split. Top-k lists of more than 64 heads, which can be split over CTAs differently, have a single chunk. */
   l->chunk_tokens = or_default(d->chunk_tokens, ATTN_SPREAD_PLACES);
   if (d->chunk_tokens == 0 && plan_is_grouped(&s->model.grouped)) l->chunk_tokens = 512;
-  else if (d->chunk_tokens == 0 && !plan_may_spread(m, &s->model.quant, l, m->heads)) l->chunk_tokens = m->heads >= 64 ? 512 : 256;
+  else if (d->chunk_tokens == 0 && !(m->heads > 64 && plan_may_spread(m, &s->model.quant, l, m->heads)))
+    l->chunk_tokens = m->heads >= 64 ? 512 : 256;
   l->group_chunks = or_default(d->group_chunks, plan_is_grouped(&s->model.grouped) ? 1 : 2048 / l->chunk_tokens);
   l->attn_tile_tokens = tile_tokens(s, l);
   l->pages_per_seq = (uint32_t)div_up(l->max_len, PAGE_TOKENS);

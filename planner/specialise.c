@@ -310,7 +310,7 @@ static void set_attn(specialise_choice *choice, const mla_attn_args *a, uint32_t
 
 /* The number of tokens up to which each is split over 32, 16 or 8 CTAs, all running concurrently. H200, 128 heads, lists of 2,048,
  * fp8_ds_mla: one token takes 22 us on 32 CTAs, 27 on 16, 36 on 8, 63 on a 2-CTA cluster; 16 tokens on 8 CTAs each 40, on clusters 64; 32
- * tokens on 8, in two rounds, 79, on clusters 72. */
+ * tokens on 8, in two rounds, 79, on clusters 72. 64 heads: one token 20, 16 tokens 32. */
 #define ATTN_SPREAD_ROWS(sharers) (ATTN_SPREAD_BLOCKS / (sharers))
 
 static uint32_t choose_spread(const mla_attn_args *a, uint32_t *next, uint32_t rows_max, specialise_choice *choices) {
@@ -319,14 +319,15 @@ static uint32_t choose_spread(const mla_attn_args *a, uint32_t *next, uint32_t r
     specialise_choice *choice = next_choice(choices, &count, next, ATTN_SPREAD_ROWS(sharers), rows_max);
     if (!choice) continue;
     set_attn(choice, a, 64, 512, "SPEC_SPREAD", sharers);
+    if (a->heads <= 64) add_spec(choice, "SPEC_GROUPS", 1);
     set_grid(choice, constant(ATTN_SPREAD_BLOCKS), constant(1), constant(1));
   }
   return count;
 }
 
 /* Few heads in steps whose contexts may be split (decoding), or with gathered rows: attn/decode/form.cuh. Otherwise 64 rows at a time by
- * 2-CTA clusters, attn/cluster/form.cuh; for lists of one chunk and more tokens than run concurrently, ping-pong, attn/pingpong/form.cuh;
- * for few such tokens, split over many CTAs, attn/split/form.cuh. */
+ * 2-CTA clusters, attn/cluster/form.cuh; for lists of one chunk, more than 64 heads and more tokens than run concurrently, ping-pong,
+ * attn/pingpong/form.cuh; for few tokens with such lists, split over many CTAs, attn/split/form.cuh. */
 static uint32_t choose_mla_attn(const mla_attn_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const uint32_t rows = attn_form_rows(a);
   uint32_t next = rows_min, count = attn_may_spread(a) ? choose_spread(a, &next, rows_max, choices) : 0;

@@ -115,7 +115,8 @@ def variants(stem):
                     if (kind or lists) and (kind != 1 or form["KV_LORA_RANK"] == 512)]
         lists = [{"MAPS": 1, "KV_LORA_RANK": 512, "ROPE_DIM": 64, "ROWS": 64, "KV_FORMAT": kind, "LISTS": 1} for kind in (0, 1, 2)]
         turns = [{"THREADS": 512 if form["KV_FORMAT"] else 384, **form, "TURNS": 1} for form in lists]
-        spread = [{"THREADS": 512, **form, "SPREAD": sharers} for form in lists for sharers in (8, 16, 32)]
+        spread = [{"THREADS": 512, **form, "SPREAD": sharers, **groups} for form in lists for sharers in (8, 16, 32)
+                  for groups in ({}, {"GROUPS": 1})]
         return [(spec, SHARED_BYTES_MAX if spec["ROWS"] >= 32 else 224256) for spec in pairs + few + gathered + turns + spread]
     if stem == "mla_prefill":
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},

@@ -37,7 +37,7 @@ static void build(self_check_image *image) {
   fill_f32(image, w, TOKENS * heads, -8, 8);
   a.position = position, a.seq = seq, a.block_table = table, a.q_codes = codes, a.cache = cache, a.w = w;
   a.scores = take(image, TOKENS * a.stride * 4ull);
-  LAUNCH(image, a, 3, 1, 1); /* so that two shares meet inside a page */
+  LAUNCH(image, a, image->form == 0 ? 1 : 4, 1, 1); /* one block uses its stages again; of four, two meet inside a page */
 }
 
 static const self_check_probe probes[] = {

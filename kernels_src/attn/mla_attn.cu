@@ -4,7 +4,7 @@
  * decode   | up to 32 heads, decode or gathered | 8, 16 or 32 | 1, or 4 (*)    | 1-2 wg   | 1-2 wg  | 1-2 wg  | the value wg
  * cluster  | prompts, more heads                | 64          | 2, a cluster   | 1 wg     | 1 wg    | 2 wg    | the value wg
  * pingpong | 65 to 128 heads, one-chunk lists   | 64 a CTA    | 2, a cluster   | 1-2 wg   | 2 wg: scores and values in turn, store
- * split    | the same, few tokens               | 64 twice    | 8, 16 or 32    | 2 wg     | 2 wg: first scores, then values, store
+ * split    | the same of 33 to 128, few tokens  | 64, twice   | 8, 16 or 32    | 2 wg     | 2 wg: first scores, then values, store
  *
  * wg: warpgroups. Rows: (token, head) pairs. Gathered: KV rows named by index lists or in another format than bf16, which TMA cannot load.
  * (*) If there are four CTAs for each piece, each computes all scores and a quarter of the output columns. The planner chooses the form by

@@ -10,6 +10,7 @@
  * d[4 * j + 2 * h + e], row 16 * (t / 32) + t % 32 / 4 + 8 * h, column 8 * j + 2 * (t % 4) + e.
  * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_turned: a is transposed, its rows are k. */
 #define PTX_D8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define PTX_D12 PTX_D8 ", %8, %9, %10, %11"
 #define PTX_D16 PTX_D8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define PTX_D20 PTX_D16 ", %16, %17, %18, %19"
 #define PTX_D24 PTX_D16 ", %16, %17, %18, %19, %20, %21, %22, %23"
@@ -62,6 +63,7 @@ PTX_MULTIPLY(ptx_multiply, 256, PTX_D128, "0, 0", "%128", "%129", PTX_OUT64(0), 
   }
 PTX_MULTIPLY_HELD(ptx_multiply, 8, "%0, %1, %2, %3", "0", "%4, %5, %6, %7", "%8", PTX_OUT4(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 16, PTX_D8, "1", "%8, %9, %10, %11", "%12", PTX_OUT8(0))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 24, PTX_D12, "1", "%12, %13, %14, %15", "%16", PTX_OUT8(0), PTX_OUT4(8))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 32, PTX_D16, "1", "%16, %17, %18, %19", "%20", PTX_OUT16(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 40, PTX_D20, "1", "%20, %21, %22, %23", "%24", PTX_OUT16(0), PTX_OUT4(16))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 48, PTX_D24, "1", "%24, %25, %26, %27", "%28", PTX_OUT16(0), PTX_OUT8(16))

@@ -68,9 +68,10 @@ static status check_cache(const kernels_plan *p, const plan_op *op, const void *
   if (op->kernel != OP_mla_attn) return OK;
   if (check_kernels_spec(p, k, "SPEC_TURNS") && !attn_takes_turns(a))
     return FAIL(ERR_FORMAT, "check: op %s: its kernel folds no chunks, and takes lists of 65 to 128 heads", name_of(p, op));
-  if (check_kernels_spec(p, k, "SPEC_SPREAD") && !attn_may_spread(a))
-    return FAIL(ERR_FORMAT, "check: op %s: its kernel takes lists of 65 to 128 heads that are one chunk, of at most %u tokens",
-                name_of(p, op), ATTN_SPREAD_PLACES);
+  const bool is_one_group = check_kernels_spec(p, k, "SPEC_GROUPS") == 1;
+  if (check_kernels_spec(p, k, "SPEC_SPREAD") && !(attn_may_spread(a) && is_one_group == (a->heads <= 64)))
+    return FAIL(ERR_FORMAT, "check: op %s: its kernel takes lists of %s heads that are one chunk, of at most %u tokens", name_of(p, op),
+                is_one_group ? "33 to 64" : "65 to 128", ATTN_SPREAD_PLACES);
   if (check_kernels_spec(p, k, "SPEC_KV_FORMAT") == a->kv_format &&
       (check_kernels_spec(p, k, "SPEC_LISTS") != 0) == (a->list_max > 0))
     return OK;

@@ -93,7 +93,8 @@ static status check_build(const kernels_plan *p, const plan_kernel *k, uint32_t 
     const bool listed = of_pass == 64 && rank == 512 && rope == 64 && spec_of(p, k, "SPEC_LISTS") == 1;
     const bool narrow = (of_pass == 8 || of_pass == 16 || of_pass == 32) && of_pass >= heads && !pair && !turns && !spread;
     const bool by_turns = listed && turns == 1 && !pair && !spread, paired = pair == 2 && of_pass == 64 && !turns && !spread;
-    const bool is_spread = listed && (spread == 8 || spread == 16 || spread == ATTN_SPREAD_MOST) && !pair && !turns;
+    const uint64_t groups = spec_of(p, k, "SPEC_GROUPS");
+    const bool is_spread = listed && (spread == 8 || spread == 16 || spread == ATTN_SPREAD_MOST) && !pair && !turns && groups <= 1;
     const uint32_t threads = by_turns ? ATTN_TURN_THREADS(spec_of(p, k, "SPEC_KV_FORMAT")) : 512;
     if (!spec_of(p, k, "SPEC_MAPS") || k->threads != threads || !(narrow || paired || by_turns || is_spread))
       return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
@@ -123,7 +124,7 @@ static status check_build(const kernels_plan *p, const plan_kernel *k, uint32_t 
   if (k->kernel == OP_attn) shared = grouped_bytes(p, k);
   if (k->kernel == OP_index_score) {
     uint64_t heads = spec_of(p, k, "SPEC_HEADS"), pages = spec_of(p, k, "SPEC_PAGES");
-    bool is_ring = (pages == 1 || pages == 2) && (stages == 2 || stages == 4 || stages == 8) && stages * pages <= 8;
+    bool is_ring = (pages == 1 || pages == 2) && (stages == 4 || stages == 8) && stages * pages <= 8;
     if ((heads != 16 && heads != 32 && heads != 64) || k->threads != 640 || !is_ring || spec_of(p, k, "SPEC_MAPS") != 1)
       return FAIL(ERR_FORMAT, "check: kernel %u takes %llu heads in %llu stages of %llu pages by %u threads", index,
                   (unsigned long long)heads, (unsigned long long)stages, (unsigned long long)pages, k->threads);

@@ -87,8 +87,8 @@ static inline kernel_variant attn_variant(const attn_shape *s, u32 tokens, const
 }
 
 /* The cluster form, on two grids. The form for few heads where it applies: with few CTAs, and with the number that its work items share, if
- * that is at most grid_max. With many heads and index lists of one chunk: the ping-pong form on two grids, and tokens split over 8, 16 and
- * 32 CTAs. */
+ * that is at most grid_max. With more than 32 heads and index lists of one chunk: tokens split over 8, 16 and 32 CTAs; with more
+ * than 64, also the ping-pong form on two grids. */
 #define ATTN_VARIANTS 7u
 static inline u32 attn_variants(const attn_shape *s, u32 tokens, u32 pieces, u32 grid_max, kernel_variant variants[ATTN_VARIANTS]) {
   const mla_attn_args args = {.heads = s->heads, .kv_lora_rank = s->rank, .rope_dim = s->rope, .chunk_tokens = s->chunk_tokens,
@@ -100,14 +100,14 @@ static inline u32 attn_variants(const attn_shape *s, u32 tokens, u32 pieces, u32
     variants[count++] = attn_variant(s, tokens, NULL, 0, 3);
     if (4 * pieces <= grid_max) variants[count++] = attn_variant(s, tokens, NULL, 0, 4 * pieces);
   }
-  if (!attn_takes_turns(&args)) return count;
-  for (u32 blocks = 2; blocks <= 4; blocks += 2, count++) {
+  for (u32 blocks = 2; blocks <= 4 && attn_takes_turns(&args); blocks += 2, count++) {
     variants[count] = attn_variant(s, tokens, "SPEC_TURNS", 1, blocks);
     variants[count].threads = ATTN_TURN_THREADS(s->format);
   }
-  variants[count++] = attn_variant(s, tokens, "SPEC_SPREAD", 8, 8); /* one token after the other */
-  variants[count++] = attn_variant(s, tokens, "SPEC_SPREAD", 16, 32);
-  variants[count++] = attn_variant(s, tokens, "SPEC_SPREAD", 32, 32);
+  for (u32 sharers = 8; sharers <= 32 && attn_may_spread(&args); sharers *= 2, count++) {
+    variants[count] = attn_variant(s, tokens, "SPEC_SPREAD", sharers, sharers < 16 ? 8 : 32); /* with 8, one token after the other */
+    if (s->heads <= 64) variants[count].spec[variants[count].spec_count++] = (jit_spec){"SPEC_GROUPS", 1};
+  }
   return count;
 }
 

@@ -81,6 +81,8 @@ static void start(code_case *c) {
   if (s->list_max) make_lists(c);
   c->out = kernel_test_output(c->test, (size_t)tokens * s->heads * s->rank * 2);
   c->args.scratch = kernel_test_scratch(c->test, (size_t)GRID * 2 * 64 * (s->rank + 2) * 4);
+  c->args.meetings = kernel_test_scratch(c->test, ATTN_MEETINGS * 4);
+  memset(c->args.meetings, 0, ATTN_MEETINGS * 4);
   c->args.tiles = tiles;
   c->args.q = c->q;
   c->args.kv = c->kv;

@@ -123,7 +123,7 @@ static kernel_variant variant_of(const score_shape *s, u32 pages, u32 stages, u3
 static void run_and_check(kernel_test *test, score_case *p, cases *c) {
   const score_shape *s = p->s;
   const kernel_variant v[] = {variant_of(s, 2, 4, 5, p->tokens), variant_of(s, 1, 8, 1, p->tokens),
-                              variant_of(s, 2, 2, 3, p->tokens)};
+                              variant_of(s, 2, 4, 3, p->tokens), variant_of(s, 1, 8, 7, p->tokens)};
   kernel_test_run(test, &p->a, v, ARRAY_LEN(v));
   for (u32 i = 0; i < 40; i++) {
     const u32 token = s->row_first + cases_below(c, min_u32(s->row_count, p->tokens - s->row_first));

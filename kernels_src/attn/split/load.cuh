@@ -1,4 +1,4 @@
-/* attn/split/load.cuh - the producers of the split form's first half: queries of 128 heads, the rows of all list entries, and all
+/* attn/split/load.cuh - the producers of the split form's first half: queries of all heads, the rows of all list entries, and all
  * columns of the KV rows scored here. Two warpgroups; a warp has eight of a block's 64 rows. Read next: attn/split/load_values.cuh. */
 #ifndef VERBATIM_ATTN_SPLIT_LOAD_CUH
 #define VERBATIM_ATTN_SPLIT_LOAD_CUH
@@ -15,8 +15,8 @@ NUM u32 own_lookup(const cta &b) { return b.rank * OWN / 4u; } /* contains the e
 /* One warp. */
 NUM void load_queries(const mla_attn_args &a, const tensor_maps &maps, const cta &b, const token &t) {
   if (ptx_elect()) {
-    ptx_barrier_expect(barrier_at(b, Q_FULL), 2u * BOXES * BOX_BYTES);
-    for (u32 x = 0; x < 2u * BOXES; x++)
+    ptx_barrier_expect(barrier_at(b, Q_FULL), GROUPS * BOXES * BOX_BYTES);
+    for (u32 x = 0; x < GROUPS * BOXES; x++)
       ptx_take_box(BASE + AT_Q + x * BOX_BYTES, &maps.x, x % BOXES * 64u, t.row * a.heads + x / BOXES * 64u, barrier_at(b, Q_FULL));
   }
   __syncwarp();
@@ -90,12 +90,12 @@ NUM uint4 rope_piece(const row_codes &c, u32 i) {
 
 NUM u32 key_arrivals() { return CODES ? 8u : 256u; } /* warps, or threads */
 
-/* Codes, dequantized. All of a block were fetched before the first is needed. */
-NUM void store_keys(const cta &b, const row_codes &c, u32 k) {
-  u8 *const rows = b.shared + AT_K + load_warp() * 1024u;
+/* Codes, dequantized. All of a block were fetched before the first is needed. slot: the block's place; k counts its uses. */
+NUM void store_keys(const cta &b, const row_codes &c, u32 slot, u32 k) {
+  u8 *const rows = b.shared + AT_K + slot * BOXES * BOX_BYTES + load_warp() * 1024u;
 #pragma unroll
   for (u32 g = 0; g < BOX_GROUPS; g++) {
-    wait_empty(b, K_EMPTY + g, k);
+    wait_empty(b, K_EMPTY + slot * BOX_GROUPS + g, k);
     if (g + 1u < BOX_GROUPS) {
       const f32 scale = g == 0 ? c.scale.x : g == 1u ? c.scale.y : g == 2u ? c.scale.z : c.scale.w;
       store_widened(rows + 2u * g * BOX_BYTES, c.v[2u * g], scale);
@@ -105,12 +105,12 @@ NUM void store_keys(const cta &b, const row_codes &c, u32 k) {
       for (u32 i = 0; i < 2; i++) *(uint4 *)(rows + ROPE_BOX * BOX_BYTES + rope_piece_at(i)) = rope_piece(c, i);
     }
     __syncwarp();
-    if (load_lane() == 0) ptx_barrier_arrive(barrier_at(b, K_FULL + g));
+    if (load_lane() == 0) ptx_barrier_arrive(barrier_at(b, K_FULL + slot * BOX_GROUPS + g));
   }
 }
 
 /* bf16 rows, copied: eight lanes to 128 bytes of a row. */
-NUM void copy_keys(const mla_attn_args &a, const cta &b, u32 first, u32 k) {
+NUM void copy_keys(const mla_attn_args &a, const cta &b, u32 first, u32 slot, u32 k) {
   const u32 row = load_lane() / 8u, part = load_lane() % 8u;
   const u8 *from[2];
   u32 bytes[2];
@@ -122,14 +122,14 @@ NUM void copy_keys(const mla_attn_args &a, const cta &b, u32 first, u32 k) {
   }
 #pragma unroll
   for (u32 g = 0; g < BOX_GROUPS; g++) {
-    wait_empty(b, K_EMPTY + g, k);
+    wait_empty(b, K_EMPTY + slot * BOX_GROUPS + g, k);
 #pragma unroll
     for (u32 x = 2u * g; x < 2u * g + 2u && x < BOXES; x++) {
-      const u32 at = BASE + AT_K + x * BOX_BYTES + load_warp() * 1024u + row * 128u + (part ^ row) * 16u;
+      const u32 at = BASE + AT_K + (slot * BOXES + x) * BOX_BYTES + load_warp() * 1024u + row * 128u + (part ^ row) * 16u;
       ptx_copy16(at, from[0] + x * 128u, bytes[0]);
       ptx_copy16((at ^ 64u) + 512u, from[1] + x * 128u, bytes[1]);
     }
-    ptx_barrier_arrive_copies(barrier_at(b, K_FULL + g));
+    ptx_barrier_arrive_copies(barrier_at(b, K_FULL + slot * BOX_GROUPS + g));
   }
 }
 
@@ -141,8 +141,8 @@ NUM void load_keys(const mla_attn_args &a, const cta &b, const token &t, u32 n, 
   if (CODES) fetch_codes(a, row_of_place(b, own), c);
 #pragma unroll 1
   for (u32 i = 0; i < OWN; i++) {
-    if (!CODES) copy_keys(a, b, first + i * 64u, block_count(n, k, i));
-    if (CODES) store_keys(b, c, block_count(n, k, i));
+    if (!CODES) copy_keys(a, b, first + i * 64u, i % KEYS, block_count(n, k, i) / KEYS);
+    if (CODES) store_keys(b, c, i % KEYS, block_count(n, k, i) / KEYS);
     if (CODES && i + 1u < OWN) fetch_codes(a, row_of_place(b, own + (i + 1u) * 64u), c);
   }
   k += OWN;

@@ -15,7 +15,8 @@ typedef struct probs {
 } probs;
 
 NUM void load_probs(const cta &b, probs &w, u32 slot, u32 x, u32 group) {
-  const u32 at = AT_STAGES + slot * STAGE_BYTES + 2u * BOX_BYTES + x * STAGE_P + (HEADS_APART ? 0u : group * P_BYTES) + probs_at();
+  const u32 heads = HEADS_APART ? 0u : heads_of(group); /* among those of the stage */
+  const u32 at = AT_STAGES + slot * STAGE_BYTES + 2u * BOX_BYTES + x * STAGE_P + heads * P_BYTES + probs_at();
 #pragma unroll
   for (u32 i = 0; i < 4; i++) {
     const uint4 some = *(const uint4 *)(b.shared + at + i * 512u);
@@ -65,53 +66,103 @@ NUM void end_products() {
   PTX_MULTIPLY_WAIT(0);
 }
 
-/* Adds 16 entries. A narrow slice has ones next to its columns; else l has a product of its own. */
-NUM void add_16_rows(f32 (&o)[16 + 4], const u32 (&w)[4], u64 v) { ptx_multiply_across(o, w, v); }
-NUM void add_16_rows(f32 (&o)[32 + 4], const u32 (&w)[4], u64 v) {
-  ptx_multiply_across(*(f32(*)[32])o, w, v);
-  ptx_multiply(*(f32(*)[4])(o + 32), w, ptx_operand(PTX_PLAIN, BASE + AT_ONES));
+/* Adds 16 entries. Few columns have ones next to them; else l has a product of its own. */
+template <u32 N> NUM void add_16_rows(f32 (&o)[N], const u32 (&w)[4], u64 v) {
+  if constexpr (ONES_NEXT) {
+    ptx_multiply_across(o, w, v);
+  } else {
+    ptx_multiply_across(*(f32(*)[N - 4u])o, w, v);
+    ptx_multiply(*(f32(*)[4])(o + N - 4u), w, ptx_operand(PTX_PLAIN, BASE + AT_ONES));
+  }
 }
 
 /* Adds block x of the stage in `slot`. */
-NUM void add_block(output &out, const probs &w, u32 slot, u32 x) {
-  const u64 v = ptx_operand(PTX_ACROSS(BOX_BYTES), BASE + AT_STAGES + x * BOX_BYTES) + (u64)(slot * STAGE_BYTES >> 4);
+NUM void add_block(output &out, const probs &w, u32 slot, u32 x, u32 group) {
+  const u32 columns = SHARERS > 1u ? group * COLUMNS_APART * 2u : 0u; /* bytes in a row of a box */
+  const u64 v = ptx_operand(PTX_ACROSS(BOX_BYTES), BASE + AT_STAGES + x * BOX_BYTES) + (u64)((slot * STAGE_BYTES + columns) >> 4);
 #pragma unroll
   for (u32 i = 0; i < 4; i++) add_16_rows(out.o, w.w[i], v + i * 128u);
 }
 
-/* Adds all blocks; use counts stages. The two of a stage are added at once if m is unchanged, which is usual. P is read after the products
- * of the stage before: to the compiler its registers are free once those have been issued, while the tensor cores still read them
- * (tools/wgmma_check.py), and there is no room for two stages of P. */
+/* P of both blocks of a stage. */
+NUM void load_stage(const cta &b, probs (&w)[2], u32 use, u32 group) {
+  wait_full(b, V_FULL + use % STAGES, use / STAGES);
+  load_probs(b, w[0], use % STAGES, 0, group);
+  load_probs(b, w[1], use % STAGES, 1u, group);
+  ptx_fence_async();
+}
+
+/* Starts the products of a stage that leaves m unchanged, and waits for those of the stage before, which is released. */
+NUM void add_stage(const cta &b, output &out, const probs (&w)[2], u32 use, u32 group, bool is_first) {
+  ptx_multiply_fence();
+  add_block(out, w[0], use % STAGES, 0, group);
+  add_block(out, w[1], use % STAGES, 1u, group);
+  ptx_multiply_commit();
+  PTX_MULTIPLY_WAIT(1);
+  if (!is_first) arrive_lane(b, V_EMPTY + (use - 1u) % STAGES);
+}
+
+/* Adds `count` stages of two blocks that leave m unchanged. With one group of heads there is room for P of two stages: that of the next one
+ * is read while the products of one run. */
+NUM void add_stages(const cta &b, output &out, probs (&w)[SHARERS][2], u32 &use, u32 count, u32 group) {
+  const u32 end = use + count;
+#pragma unroll
+  for (u32 i = 0; i < OUTPUTS; i++) ptx_hold(out.o[i]);
+#pragma unroll 1
+  for (u32 at = use; at < end; at += 2u) {
+    load_stage(b, w[0], at, group);
+    add_stage(b, out, w[0], at, group, at == use);
+    if (at + 1u == end) break;
+    load_stage(b, w[SHARERS - 1u], at + 1u, group);
+    add_stage(b, out, w[SHARERS - 1u], at + 1u, group, false);
+  }
+  PTX_MULTIPLY_WAIT(0);
+  arrive_lane(b, V_EMPTY + (end - 1u) % STAGES);
+  use = end;
+}
+
+/* Stages of two blocks from this one on before one that may raise m. */
+NUM u32 plain_stages(const token &t, u32 rises, u32 block) {
+  const u32 raising = (rises | rises >> 1) & 0x55555555u & ~0u << block; /* bit of a stage's first block */
+  const u32 end = raising ? (u32)__ffs((i32)raising) - 1u : t.blocks;
+  return (end - block) / 2u;
+}
+
+/* Adds all blocks; use counts stages. The two of a stage are added at once if m is unchanged, which is usual. With two groups of heads P is
+ * read after the products of the stage before: to the compiler its registers are free once those have been issued, while the tensor cores
+ * still read them (tools/wgmma_check.py), and there is no room for two stages of P. */
 NUM void add_blocks(const cta &b, output &out, const token &t, u32 &use, u32 group, u32 heads) {
   raise_max(b, out.m, 0, heads);
   const u32 rises = find_rises(b, t, out.m, group, heads);
+  probs w[SHARERS][2]; /* the second block of a stage is unused if the list has none */
 #pragma unroll 1
   for (u32 block = 0; block < t.blocks; block += 2u, use++) {
-    const u32 slot = use % STAGES;
+    if (SHARERS > 1u) {
+      const u32 count = plain_stages(t, rises, block);
+      if (count) add_stages(b, out, w, use, count, group);
+      block += 2u * count;
+      if (block >= t.blocks) break;
+    }
     const bool two = block + 1u < t.blocks;
-    probs w, next;
-    wait_full(b, V_FULL + slot, use / STAGES);
-    load_probs(b, w, slot, 0, group);
-    load_probs(b, next, slot, 1u, group); /* unused if the list has no second block here */
-    ptx_fence_async();
-    if (two && (rises >> block & 3u) == 0) {
+    load_stage(b, w[0], use, group);
+    if (SHARERS == 1u && two && (rises >> block & 3u) == 0) {
       begin_products(out);
-      add_block(out, w, slot, 0);
-      add_block(out, next, slot, 1u);
+      add_block(out, w[0][0], use % STAGES, 0, group);
+      add_block(out, w[0][1], use % STAGES, 1u, group);
       end_products();
     } else {
       if (block) rescale(b, out, block, heads);
       begin_products(out);
-      add_block(out, w, slot, 0);
+      add_block(out, w[0][0], use % STAGES, 0, group);
       end_products();
       if (two) {
         rescale(b, out, block + 1u, heads);
         begin_products(out);
-        add_block(out, next, slot, 1u);
+        add_block(out, w[0][1], use % STAGES, 1u, group);
         end_products();
       }
     }
-    arrive_lane(b, V_EMPTY + slot);
+    arrive_lane(b, V_EMPTY + use % STAGES);
   }
 }
 

@@ -105,6 +105,10 @@ static void lists_of_two_chunks_take_turns(editable *e) {
 static void half_a_group_of_blocks(editable *e) { find_op(e, "layer 0 mla_attn")->grid[0].constant = 112; }
 static void more_blocks_than_run_at_once(editable *e) { find_nth(e, "layer 0 mla_attn", 2)->grid[0].constant = 136; }
 static void four_blocks_share_a_token(editable *e) { find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_SPREAD")->value = 4; }
+static void blocks_hold_other_heads(editable *e) { find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_GROUPS")->value = 2; }
+static void blocks_of_one_group_are_missing(editable *e) {
+  find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_GROUPS")->name = find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_ROWS")->name;
+}
 static void blocks_meet_in_the_work_region(editable *e) {
   find_fixup(e, find_op(e, "layer 0 mla_attn"), offsetof(mla_attn_args, meetings))->region = REGION_WORK;
 }
@@ -141,6 +145,10 @@ static const plan_fault ONE_CHUNK_FAULTS[] = {
     FAULT(four_blocks_share_a_token, "takes 64 rows by 512 threads"), FAULT(blocks_meet_in_the_work_region, NULL),
     FAULT(blocks_meet_at_the_sampled_tokens, NULL), FAULT(meetings_lie_elsewhere, NULL)};
 
+static const plan_fault ONE_GROUP_FAULTS[] = {FAULT(blocks_hold_other_heads, "takes 64 rows by 512 threads"),
+                                              FAULT(blocks_of_one_group_are_missing, NULL),
+                                              FAULT(lists_of_two_chunks_are_spread, "lists of 33 to 64 heads that are one chunk")};
+
 static void every_fault_is_caught(void **state) {
   (void)state;
   check_faults(edit_plan(SMALL, DEPLOY), FAULTS, ARRAY_LEN(FAULTS));
@@ -154,6 +162,7 @@ static void every_fault_of_widening_is_caught(void **state) {
 static void every_fault_of_lists_that_are_one_chunk_is_caught(void **state) {
   (void)state;
   check_faults(edit_plan("tests/data/configs/deepseek-v3.2.json", ""), ONE_CHUNK_FAULTS, ARRAY_LEN(ONE_CHUNK_FAULTS));
+  check_faults(edit_plan("tests/data/configs/glm-5.json", "chunk-tokens: 2048\n"), ONE_GROUP_FAULTS, ARRAY_LEN(ONE_GROUP_FAULTS));
 }
 
 /* Plans with many heads have the workspace by default, with few heads on request; it has room for at least one full-length context. */

@@ -47,20 +47,19 @@ static uint32_t value_of(fixture_bytes file, const plan_kernel *kernel, const ch
   return 0;
 }
 
-/* Where a top-k index list of 2,048 is one chunk, which is the default with many heads, small M uses the form that splits a token over
- * blocks, and steps with more rows than there are clusters use the form that combines nothing, for generated tokens and for prompts, which
- * are dequantized first. Neither form splits contexts, and a GPU must be able to run all blocks at once. */
+/* Where a top-k index list of 2,048 is one chunk, which is the default with more than 64 heads, small M uses the form that splits a token
+ * over blocks, and with more than 64 heads steps with more rows than there are clusters use the form that combines nothing, for generated
+ * tokens and for prompts, which are dequantized first. No form splits contexts, and a GPU must be able to run all blocks at once. */
 static void lists_of_one_chunk_are_never_cut(void **state) {
   (void)state;
   static const struct {
     const char *path, *deploy;
-    uint32_t chunk_tokens;
-    bool one;
-  } CASES[] = {{"tests/data/configs/deepseek-v3.2.json", "", 2048, true},
-               {"tests/data/configs/deepseek-v3.2.json", "{chunk-tokens: 1024}", 1024, false},
-               {"tests/data/configs/glm-5.json", "{chunk-tokens: 2048}", 2048, false},
-               {"tests/data/configs/glm-5.json", "", 512, false},
-               {"tests/data/configs/deepseek-v3.json", "{kv_pages: 4096}", 512, false}};
+    uint32_t chunk_tokens, forms; /* forms: of one chunk; 0: the cluster form alone, lists are several chunks */
+  } CASES[] = {{"tests/data/configs/deepseek-v3.2.json", "", 2048, 5},
+               {"tests/data/configs/deepseek-v3.2.json", "{chunk-tokens: 1024}", 1024, 0},
+               {"tests/data/configs/glm-5.json", "{chunk-tokens: 2048}", 2048, 4},
+               {"tests/data/configs/glm-5.json", "", 512, 0},
+               {"tests/data/configs/deepseek-v3.json", "{kv_pages: 4096}", 512, 0}};
   static const struct {
     const char *spec;
     uint32_t value, rows_max;
@@ -70,23 +69,25 @@ static void lists_of_one_chunk_are_never_cut(void **state) {
     const plan_op *ops = table(file, header(file)->ops);
     const plan_kernel *kernels = table(file, header(file)->kernels);
     uint32_t seen[ARRAY_LEN(FORMS)] = {0}, cuts = 0;
+    const bool is_one = CASES[i].forms > 0;
     assert_int_equal(header(file)->limits.chunk_tokens, CASES[i].chunk_tokens);
     for (uint32_t o = 0; o < header(file)->ops.count; o++) {
-      uint32_t form = CASES[i].one ? 0 : 3;
+      uint32_t form = is_one ? 0 : 3;
       cuts += ops[o].kernel == OP_attn_cut || ops[o].kernel == OP_mla_fold;
       if (ops[o].kernel != OP_mla_attn) continue;
-      while (CASES[i].one && ops[o].rows_min > FORMS[form].rows_max) form++;
-      assert_true(!CASES[i].one || ops[o].rows_max <= FORMS[form].rows_max);
+      while (form + 1 < CASES[i].forms && ops[o].rows_min > FORMS[form].rows_max) form++;
+      assert_true(form + 1 >= CASES[i].forms || ops[o].rows_max <= FORMS[form].rows_max);
       assert_int_equal(value_of(file, &kernels[ops[o].variant], FORMS[form].spec), FORMS[form].value);
+      assert_int_equal(value_of(file, &kernels[ops[o].variant], "SPEC_GROUPS"), form < 3 && CASES[i].forms == 4);
       seen[form]++;
     }
     plan view;
     assert_int_equal(plan_view(file.bytes, header(file)->file_bytes, &view), OK);
     assert_int_equal(backend_gpu_start_room(&view, 132), OK);
-    assert_int_equal(backend_gpu_start_room(&view, 114), CASES[i].one ? ERR_UNSUPPORTED : OK);
+    assert_int_equal(backend_gpu_start_room(&view, 114), is_one ? ERR_UNSUPPORTED : OK);
     fail_clear();
-    assert_int_equal(cuts == 0, CASES[i].one);
-    for (uint32_t form = 0; form < ARRAY_LEN(FORMS); form++) assert_int_equal(seen[form] > 0, CASES[i].one || form == 3);
+    assert_int_equal(cuts == 0, is_one);
+    for (uint32_t form = 0; form < ARRAY_LEN(FORMS); form++) assert_int_equal(seen[form] > 0, is_one ? form < CASES[i].forms : form == 3);
     free(file.bytes);
   }
 }
