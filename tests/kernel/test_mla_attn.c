@@ -340,6 +340,9 @@ static void attn_cases(kernel_test *test) {
       {128, 512, 64, 768, 1, 0, 2, {{1, 1, 700}, {1, 0, 690}}, KV_FP8_DS_MLA, 650},
       {32, 512, 32, 64, 4, 2, 4, {{1, 0, 650}, {1, 1, 327}, {1, 0, 250}, {1, 0, 63}}, KV_FP8, 256},
       {24, 512, 64, 64, 2, 1, 4, {{1, 0, 650}, {1, 1, 327}, {1, 0, 250}, {1, 0, 191}}, KV_BF16, 192},
+      {16, 512, 64, 256, 2, 1, 1, {{1, 0, 450}}, 0, 0}, /* chunks that a cluster shares */
+      {20, 512, 64, 256, 2, 1, 2, {{1, 0, 319}, {1, 1, 130}}, 0, 0},
+      {4, 256, 64, 256, 4, 1, 2, {{2, 0, 319}, {1, 1, 63}}, 0, 0},
   };
   static const attn_shape one_is_loud = {128, 512, 64, 512, 1, 0, 2, {{1, 0, 650}, {1, 1, 601}}, KV_BF16, 448};
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) attn_case(test, &shapes[i], 0);
@@ -348,5 +351,5 @@ static void attn_cases(kernel_test *test) {
 }
 
 int main(int argc, char **argv) {
-  return kernel_test_main(argc, argv, "mla_attn", "28309093cae3c288da0457b2c3e9b9e7", attn_cases);
+  return kernel_test_main(argc, argv, "mla_attn", "65acdac5f3c398e7e55d5af70ebfc1d0", attn_cases);
 }
