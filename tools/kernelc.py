@@ -111,13 +111,14 @@ def variants(stem):
         sizes = [{"KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
         pairs = [{"THREADS": 512, "MAPS": 1, **size, "ROWS": 64, "PAIR": 2} for size in sizes]
         few = [{"THREADS": 512, "MAPS": 1, **size, "ROWS": rows} for size in sizes for rows in (8, 16, 32)]
+        shared = [{**form, "SHARES": 4} for form in few]
         gathered = [{**form, "KV_FORMAT": kind, "LISTS": lists} for form in pairs + few for kind in (0, 1, 2) for lists in (0, 1)
                     if (kind or lists) and (kind != 1 or form["KV_LORA_RANK"] == 512)]
         lists = [{"MAPS": 1, "KV_LORA_RANK": 512, "ROPE_DIM": 64, "ROWS": 64, "KV_FORMAT": kind, "LISTS": 1} for kind in (0, 1, 2)]
         turns = [{"THREADS": 512 if form["KV_FORMAT"] else 384, **form, "TURNS": 1} for form in lists]
         spread = [{"THREADS": 512, **form, "SPREAD": sharers, **groups} for form in lists for sharers in (8, 16, 32)
                   for groups in ({}, {"GROUPS": 1})]
-        return [(spec, SHARED_BYTES_MAX if spec["ROWS"] >= 32 else 224256) for spec in pairs + few + gathered + turns + spread]
+        return [(spec, SHARED_BYTES_MAX if spec["ROWS"] >= 32 else 224256) for spec in pairs + few + shared + gathered + turns + spread]
     if stem == "mla_prefill":
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
                  2048 + 2 * 8192 * (nope // 64 + 1) + stages * (2 if v <= 128 else 1) * 8192 * (nope // 64 + 1 + v // 64))

@@ -136,11 +136,12 @@ const uint8_t *backend_gpu_start_run_probe(backend *base, uint32_t variant, uint
   const plan *p = base->plan;
   const plan_kernel *kernel = &p->kernels[variant];
   gpu_stream *stream = self->streams[QUEUE_OPS];
+  const uint32_t cluster[2] = {max_u32(1, spec_value(p, kernel, "SPEC_SHARES")), max_u32(1, spec_value(p, kernel, "SPEC_CLUSTER"))};
   gpu_work work = {.kernel = &self->kernels[variant], .op = "self-check", .args = launch->args};
   tensor_maps maps;
   self_check_build(probe, image, base->base, launch);
   self_check_grid(launch, max_u32(1, spec_value(p, kernel, "SPEC_TILE_N")), max_u32(1, spec_value(p, kernel, "SPEC_TILE_ROWS")),
-                  max_u32(1, spec_value(p, kernel, "SPEC_CLUSTER")), work.grid);
+                  cluster, work.grid);
   const jit_spec *specs = self->specs + kernel->first_spec;
   if (backend_gpu_maps(self, kernel->kernel, specs, kernel->spec_count, launch->args, launch->rows, &maps)) work.maps = &maps;
   gpu_upload(self->device, stream, base->base, image, launch->image_bytes);

@@ -98,9 +98,9 @@ void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_che
     if (launch->args[i]) launch->args[i] += address - (uint64_t)(uintptr_t)image;
 }
 
-void self_check_grid(const self_check_launch *launch, uint32_t tile_n, uint32_t tile_rows, uint32_t cluster, uint32_t grid[3]) {
-  grid[0] = (uint32_t)div_up(launch->grid_items[0], tile_n);
-  grid[1] = (uint32_t)align_up(launch->grid_more + div_up(launch->grid_items[1], tile_rows), cluster);
+void self_check_grid(const self_check_launch *launch, uint32_t tile_n, uint32_t tile_rows, const uint32_t cluster[2], uint32_t grid[3]) {
+  grid[0] = (uint32_t)align_up(div_up(launch->grid_items[0], tile_n), cluster[0]);
+  grid[1] = (uint32_t)align_up(launch->grid_more + div_up(launch->grid_items[1], tile_rows), cluster[1]);
   grid[2] = launch->grid_items[2];
 }
 

@@ -50,8 +50,9 @@ bool self_check_is_for_pieces(uint32_t index, bool has_pieces);
 /* Writes the probe's image, SELF_CHECK_BYTES aligned to 256 bytes, and its launch; address: of the image on the backend. */
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch);
 
-/* The grid of a kernel with tile_n columns and tile_rows rows per block, in whole clusters; 1, 1 and 1 for kernels without tiles. */
-void self_check_grid(const self_check_launch *launch, uint32_t tile_n, uint32_t tile_rows, uint32_t cluster, uint32_t grid[3]);
+/* The grid of a kernel with tile_n columns and tile_rows rows per block, in whole clusters of cluster[0] blocks along x by cluster[1] along
+ * y; 1 for kernels without tiles or clusters. */
+void self_check_grid(const self_check_launch *launch, uint32_t tile_n, uint32_t tile_rows, const uint32_t cluster[2], uint32_t grid[3]);
 
 /* The known answer of the probe, and the digest of an image. */
 digest self_check_answer(uint32_t index);

@@ -7,8 +7,9 @@
  * split    | the same of 33 to 128, few tokens  | 64, twice   | 8, 16 or 32    | 2 wg     | 2 wg: first scores, then values, store
  *
  * wg: warpgroups. Rows: (token, head) pairs. Gathered: KV rows named by index lists or in another format than bf16, which TMA cannot load.
- * (*) If there are four CTAs for each piece, each computes all scores and a quarter of the output columns. The planner chooses the form by
- * its SPEC constant (planner/specialise.c); work items: attn/pieces.cuh. Read next: attn/README.md. */
+ * (*) If there are four CTAs for each piece, each computes a quarter of the output columns and all scores; for one token, as a cluster, a
+ * quarter of these too. The planner chooses the form by its SPEC constant (planner/specialise.c); work items: attn/pieces.cuh. Read next:
+ * attn/README.md. */
 #include "spec.cuh"
 #if SPEC_PAIR
 #include "attn/cluster/form.cuh"

@@ -91,7 +91,10 @@ static status check_build(const kernels_plan *p, const plan_kernel *k, uint32_t 
     uint64_t of_pass = spec_of(p, k, "SPEC_ROWS"), heads = p->header->model.heads / p->header->limits.ranks;
     const uint64_t pair = spec_of(p, k, "SPEC_PAIR"), turns = spec_of(p, k, "SPEC_TURNS"), spread = spec_of(p, k, "SPEC_SPREAD");
     const bool listed = of_pass == 64 && rank == 512 && rope == 64 && spec_of(p, k, "SPEC_LISTS") == 1;
-    const bool narrow = (of_pass == 8 || of_pass == 16 || of_pass == 32) && of_pass >= heads && !pair && !turns && !spread;
+    const uint64_t shares = spec_of(p, k, "SPEC_SHARES"); /* of rows that TMA loads */
+    const bool may_share = shares == ATTN_SHARES && !spec_of(p, k, "SPEC_KV_FORMAT") && !spec_of(p, k, "SPEC_LISTS");
+    const bool narrow = (of_pass == 8 || of_pass == 16 || of_pass == 32) && of_pass >= heads && !pair && !turns && !spread &&
+                        (!shares || may_share);
     const bool by_turns = listed && turns == 1 && !pair && !spread, paired = pair == 2 && of_pass == 64 && !turns && !spread;
     const uint64_t groups = spec_of(p, k, "SPEC_GROUPS");
     const bool is_spread = listed && (spread == 8 || spread == 16 || spread == ATTN_SPREAD_MOST) && !pair && !turns && groups <= 1;

@@ -89,7 +89,7 @@ static inline kernel_variant attn_variant(const attn_shape *s, u32 tokens, const
 /* The cluster form, on two grids. The form for few heads where it applies: with few CTAs, and with the number that its work items share, if
  * that is at most grid_max. With more than 32 heads and index lists of one chunk: tokens split over 8, 16 and 32 CTAs; with more
  * than 64, also the ping-pong form on two grids. */
-#define ATTN_VARIANTS 7u
+#define ATTN_VARIANTS 8u
 static inline u32 attn_variants(const attn_shape *s, u32 tokens, u32 pieces, u32 grid_max, kernel_variant variants[ATTN_VARIANTS]) {
   const mla_attn_args args = {.heads = s->heads, .kv_lora_rank = s->rank, .rope_dim = s->rope, .chunk_tokens = s->chunk_tokens,
                               .list_max = s->list_max};
@@ -99,6 +99,11 @@ static inline u32 attn_variants(const attn_shape *s, u32 tokens, u32 pieces, u32
     variants[count++] = attn_variant(s, tokens, NULL, 0, 1);
     variants[count++] = attn_variant(s, tokens, NULL, 0, 3);
     if (4 * pieces <= grid_max) variants[count++] = attn_variant(s, tokens, NULL, 0, 4 * pieces);
+    if (s->piece && s->format == KV_BF16 && s->list_max == 0) { /* a cluster of four CTAs shares a chunk, or none does */
+      variants[count] = attn_variant(s, tokens, NULL, 0, 4 * pieces <= grid_max ? 4 * pieces : 4);
+      variants[count].spec[variants[count].spec_count++] = (jit_spec){"SPEC_SHARES", ATTN_SHARES};
+      count++;
+    }
   }
   for (u32 blocks = 2; blocks <= 4 && attn_takes_turns(&args); blocks += 2, count++) {
     variants[count] = attn_variant(s, tokens, "SPEC_TURNS", 1, blocks);

@@ -343,6 +343,9 @@ static void attn_cases(kernel_test *test) {
       {33, 512, 64, 2048, 1, 0, 2, {{1, 0, 703}, {1, 1, 640}}, KV_FP8, 2048},
       {32, 512, 32, 64, 4, 2, 4, {{1, 0, 650}, {1, 1, 327}, {1, 0, 250}, {1, 0, 63}}, KV_FP8, 256},
       {24, 512, 64, 64, 2, 1, 4, {{1, 0, 650}, {1, 1, 327}, {1, 0, 250}, {1, 0, 191}}, KV_BF16, 192},
+      {16, 512, 64, 256, 2, 1, 1, {{1, 0, 450}}, 0, 0}, /* chunks that a cluster shares */
+      {20, 512, 64, 256, 2, 1, 2, {{1, 0, 319}, {1, 1, 130}}, 0, 0},
+      {4, 256, 64, 256, 4, 1, 2, {{2, 0, 319}, {1, 1, 63}}, 0, 0},
   };
   static const attn_shape one_is_loud = {128, 512, 64, 512, 1, 0, 2, {{1, 0, 650}, {1, 1, 601}}, KV_BF16, 448};
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) attn_case(test, &shapes[i], 0);
@@ -351,5 +354,5 @@ static void attn_cases(kernel_test *test) {
 }
 
 int main(int argc, char **argv) {
-  return kernel_test_main(argc, argv, "mla_attn", "02f182b75a9e614448abe901ea411fe4", attn_cases);
+  return kernel_test_main(argc, argv, "mla_attn", "0f34efaada6a2c01fa7dfb1f52f45207", attn_cases);
 }

@@ -16,6 +16,7 @@
 #include "attn/decode/load_rows.cuh"
 #include "attn/decode/values.cuh"
 #include "attn/decode/scores.cuh"
+#include "attn/decode/shared_chunk.cuh"
 
 /* The ring's barriers, and those between warpgroups; one thread. */
 NUM void init_ring_barriers(const cta &b) {
@@ -24,6 +25,10 @@ NUM void init_ring_barriers(const cta &b) {
     ptx_barrier_init(b.base + EMPTY(i), 4u);
   }
   for (u32 i = 0; i < GATHER_WARPS * RAW_QUADS && CODES; i++) ptx_barrier_init(b.base + RAW_FULL(0u, i), 1u);
+  for (u32 i = 0; i < SHARERS && SPEC_SHARES; i++) {
+    ptx_barrier_init(b.base + SHARED_P_FULL(i), 1u);
+    ptx_barrier_init(b.base + SHARED_MAX_FULL(i), 1u);
+  }
   ptx_barrier_init(b.base + Q_FULL, 1u);
   ptx_barrier_init(b.base + Q_EMPTY, 4u * SCORE_GROUPS);
   for (u32 i = 0; i < 2u; i++) {
@@ -37,6 +42,8 @@ NUM void init_ring_barriers(const cta &b) {
 NUM void decode(const mla_attn_args &a, const tensor_maps &maps, u8 *raw) {
   const u32 base = (ptx_shared(raw) + 1023u) & ~1023u, warp = ptx_uniform(threadIdx.x / 32u);
   const cta b = {base, 0, raw + (base - ptx_shared(raw))};
+  const attn_piece chunk = find_chunk(a);
+  const bool shares = chunk.end_block > 0;
   if (threadIdx.x == LOAD_THREAD) {
     ptx_fetch_map(&maps.w);
     ptx_fetch_map(&maps.x);
@@ -45,25 +52,37 @@ NUM void decode(const mla_attn_args &a, const tensor_maps &maps, u8 *raw) {
   ((u32 *)(b.shared + AT_ONES))[threadIdx.x] = 0x3f803f80u;
   ptx_fence_async();
   __syncthreads();
+  if (SPEC_SHARES) ptx_cluster_sync(); /* barriers of the other CTAs are ready */
   if (warp < SCORE_THREADS / 32u) {
     PTX_REGISTERS_LESS(SCORE_REGISTERS);
-    run_scores(a, maps, b);
+    if (shares) score_chunk(a, b, chunk);
+    else run_scores(a, maps, b);
   } else if (warp < LOAD_THREAD / 32u) {
     PTX_REGISTERS_MORE(VALUE_REGISTERS);
-    run_values(a, b);
+    if (shares) add_chunk(a, b, chunk);
+    else run_values(a, b);
   } else {
     PTX_REGISTERS_LESS(LOAD_REGISTERS);
     if (GATHERED) {
       gather_rows(a, b);
       return;
     }
-    if (warp == LOAD_THREAD / 32u) load_kv(a, maps, b);
+    if (warp == LOAD_THREAD / 32u && shares) load_chunk(a, maps, b, chunk);
+    if (warp == LOAD_THREAD / 32u && !shares) load_kv(a, maps, b);
     if (warp == LOAD_THREAD / 32u + 1u) load_queries(a, maps, b);
   }
 }
 
-extern "C" __global__ __launch_bounds__(BLOCK_THREADS, 1) void mla_attn(const __grid_constant__ mla_attn_args a,
-                                                                       const __grid_constant__ tensor_maps maps) {
+#if SPEC_SHARES
+#define KERNEL_CLUSTER SPEC_SHARES
+#define KERNEL_CLUSTER_X SPEC_SHARES
+#define LAUNCH_CLUSTER __cluster_dims__(SPEC_SHARES, 1, 1)
+#else
+#define LAUNCH_CLUSTER
+#endif
+
+extern "C" __global__ LAUNCH_CLUSTER __launch_bounds__(BLOCK_THREADS, 1)
+void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 raw[];
   ptx_grid_next();
   decode(a, maps, raw);

@@ -4,6 +4,10 @@
 #define VERBATIM_ATTN_DECODE_LAYOUT_CUH
 #include "attn/pieces.cuh"
 
+#ifndef SPEC_SHARES
+#define SPEC_SHARES 0u /* CTAs of a cluster, which may share a chunk: attn/decode/shared_chunk.cuh */
+#endif
+
 static_assert(SPEC_THREADS == 512, "four warpgroups");
 static_assert(SPEC_ROWS == 8 || SPEC_ROWS == 16 || SPEC_ROWS == 32, "a width of ptx_multiply_turned");
 
@@ -136,8 +140,8 @@ NUM void load_max(f32 (&m)[OWN], const f32 *from) {
 }
 
 /* With enough CTAs for each piece they share it: each computes all scores and a share of the output columns. No gain with 32 rows of 512
- * columns, which have two value warpgroups. */
-#define SHARES_MAX (VALUE_GROUPS > 1u ? 1u : 4u)
+ * columns, which have two value warpgroups, unless a cluster shares the scores too. */
+#define SHARES_MAX (VALUE_GROUPS > 1u && !SPEC_SHARES ? 1u : 4u)
 NUM u32 share_count(const mla_attn_args &a) { return work_count(a) * SHARES_MAX <= gridDim.x ? SHARES_MAX : 1u; }
 
 /* The CTA's share: boxes first .. first + VALUE_BOXES / shares - 1 of each value warpgroup's. */

@@ -45,8 +45,8 @@ template <u32 N> NUM void hold(f32 (&o)[N][ROWS / 2u], f32 (&l)[ROWS / 2u]) {
 
 /* O^T += V^T P^T for the boxes from `first` on, l^T += 1 P^T; each box is released when its product is done. */
 template <u32 N>
-NUM void multiply_values(f32 (&o)[N][ROWS / 2u], f32 (&l)[ROWS / 2u], const cta &b, ring_slot at, u32 first, u32 side) {
-  const u64 p = ptx_operand(PTX_SWIZZLED, b.base + AT_P + side * P_BYTES), ones = ptx_operand(PTX_PLAIN, b.base + AT_ONES);
+NUM void multiply_values(f32 (&o)[N][ROWS / 2u], f32 (&l)[ROWS / 2u], const cta &b, ring_slot at, u32 first, u32 p_at) {
+  const u64 p = ptx_operand(PTX_SWIZZLED, b.base + p_at), ones = ptx_operand(PTX_PLAIN, b.base + AT_ONES);
   hold(o, l);
 #pragma unroll
   for (u32 x = 0; x < N; x++) {
@@ -66,10 +66,7 @@ NUM void multiply_values(f32 (&o)[N][ROWS / 2u], f32 (&l)[ROWS / 2u], const cta 
   }
   PTX_MULTIPLY_WAIT(0);
   hold(o, l);
-  if (threadIdx.x % 32u == 0) {
-    ptx_barrier_arrive(b.base + EMPTY(slot_of_box(at, first + N - 1u).stage));
-    ptx_barrier_arrive(b.base + P_EMPTY(side));
-  }
+  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(b.base + EMPTY(slot_of_box(at, first + N - 1u).stage));
 }
 
 /* The work of a CTA when a piece has SHARES of them. */
@@ -105,7 +102,8 @@ template <u32 SHARES> NUM void run_values_of(const mla_attn_args &a, const cta &
 #pragma unroll
         for (u32 i = 0; i < OWN; i++) m[i] = now[i];
         __syncwarp();
-        multiply_values(o, l, b, at, first_box, side);
+        multiply_values(o, l, b, at, first_box, AT_P + side * P_BYTES);
+        if (lane == 0) ptx_barrier_arrive(b.base + P_EMPTY(side));
         at = slot_after(at, BOXES);
 
         const bool last = block + 1u == p.end_block;

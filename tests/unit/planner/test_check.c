@@ -76,6 +76,13 @@ static void a_grid_is_too_small(editable *e) { find_op(e, "row_digest")->grid[1]
 static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 qkv_rope")[1].grid[0].cap = 511; }
 static void a_batch_lacks_blocks(editable *e) { find_op(e, "layer 0 v_up")->grid[2].constant--; }
 static void a_block_has_no_partner(editable *e) { find_op(e, "layer 0 mla_attn")->grid[0].cap = 131; }
+static plan_op *find_sharing(editable *e) { /* chunks by clusters */
+  plan_op *op = find_op(e, "layer 0 mla_attn");
+  while (op->rows_max > 1) op++;
+  return op;
+}
+static void a_cluster_is_short(editable *e) { find_sharing(e)->grid[0].constant--; }
+static void a_cluster_has_other_shares(editable *e) { find_spec(e, find_sharing(e), "SPEC_SHARES")->value = 2; }
 static void a_grid_is_too_large(editable *e) { find_op(e, "layer 0 mla_fold")->grid[1].constant = 65536; }
 static void scratch_is_too_small(editable *e) { find_op(e, "layer 0 mla_attn")->grid[0].cap = 200; }
 static void too_much_shared_memory(editable *e) { e->kernels[find_op(e, "layer 0 mla_attn")->variant].shared_bytes = 232449; }
@@ -261,6 +268,8 @@ static const plan_fault FAULTS[] = {
     FAULT(a_batch_lacks_blocks, "does not cover"),
     FAULT(a_cluster_is_cut, "whole clusters"),
     FAULT(a_block_has_no_partner, "without a partner"),
+    FAULT(a_cluster_is_short, "without a partner"),
+    FAULT(a_cluster_has_other_shares, "rows by 512 threads"),
     FAULT(a_grid_is_too_large, "larger than a GPU"),
     FAULT(scratch_is_too_small, "writes over what it uses"),
     FAULT(too_much_shared_memory, "shared memory"),

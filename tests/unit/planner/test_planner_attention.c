@@ -3,6 +3,7 @@
 #include "tests/unit/unit.h"
 #include "engine/exec/backend.h"
 #include "kernels_src/abi.h"
+#include "kernels_src/attn/attn_cut.h"
 #include "planner/draft.h"
 #include "planner_fixture.h"
 
@@ -10,16 +11,26 @@ static const plan_header *header(fixture_bytes file) { return (const void *)file
 static const void *table(fixture_bytes file, plan_span span) { return file.bytes + span.offset; }
 static const char *text(fixture_bytes file, uint32_t string) { return file.bytes + header(file)->strings.offset + string; }
 
+/* The value of the kernel's constant; 0: it has none. */
+static uint32_t value_of(fixture_bytes file, const plan_kernel *kernel, const char *name) {
+  const plan_spec *specs = table(file, header(file)->specs);
+  for (uint32_t i = 0; i < kernel->spec_count; i++)
+    if (strcmp(text(file, specs[kernel->first_spec + i].name), name) == 0) return specs[kernel->first_spec + i].value;
+  return 0;
+}
+
 /* Split attention has room for every chunk while that is small, otherwise for all groups and some of the workers' chunks, within a
- * bound. */
+ * bound. With few heads clusters share the chunks of one token. */
 static void long_contexts_have_room_for_groups(void **state) {
   (void)state;
   static const struct {
     const char *path, *deploy;
-    uint32_t slots, rows;
-  } CASES[] = {{"tests/data/configs/tiny.json", "max-model-len: 1024", 64 * 4, 8},
-               {"tests/data/configs/deepseek-v2-lite.json", "max-model-len: 16384", 64 * 8 + 132 * 8, 16},
-               {"tests/data/configs/deepseek-v3.json", "{max-model-len: 163840, kv_pages: 4096}", (256u << 20) / (128 * 514 * 4), 0}};
+    uint32_t slots, rows, shared; /* shared: CTAs of a step of one token, in clusters */
+  } CASES[] = {{"tests/data/configs/tiny.json", "max-model-len: 1024", 64 * 4, 8, 16},
+               {"tests/data/configs/deepseek-v2-lite.json", "max-model-len: 4096", 64 * 16, 16, 64},
+               {"tests/data/configs/deepseek-v2-lite.json", "max-model-len: 4352", 64 * 17, 16, 0},
+               {"tests/data/configs/deepseek-v2-lite.json", "max-model-len: 16384", 64 * 8 + 132 * 8, 16, 0},
+               {"tests/data/configs/deepseek-v3.json", "{max-model-len: 163840, kv_pages: 4096}", (256u << 20) / (128 * 514 * 4), 0, 0}};
   for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
     fixture_bytes file = fixture_plan(CASES[i].path, CASES[i].deploy, NULL);
     const plan_op *ops = table(file, header(file)->ops);
@@ -31,20 +42,15 @@ static void long_contexts_have_room_for_groups(void **state) {
       memcpy(&a, (const char *)table(file, header(file)->args) + ops[o].args_offset, sizeof a);
       bool is_split = ops[o].rows_max <= header(file)->limits.split_rows_max;
       assert_int_equal(a.slots_max, is_split ? CASES[i].slots : 0);
-      assert_int_equal(kernels[ops[o].variant].spec_count, is_split && CASES[i].rows ? 5 : 6); /* few heads, or 2-CTA clusters */
+      const bool is_decode = is_split && CASES[i].rows, shares = CASES[i].shared && ops[o].rows_max == 1; /* few heads; one token */
+      assert_int_equal(kernels[ops[o].variant].spec_count, is_decode && !shares ? 5 : 6);
+      assert_int_equal(value_of(file, &kernels[ops[o].variant], "SPEC_SHARES"), shares ? ATTN_SHARES : 0);
+      if (shares) assert_int_equal(ops[o].grid[0].constant, CASES[i].shared);
       seen++;
     }
-    assert_int_equal(seen, 2 * header(file)->model.layers);
+    assert_int_equal(seen, (CASES[i].shared ? 3 : 2) * header(file)->model.layers);
     free(file.bytes);
   }
-}
-
-/* The value of the kernel's constant; 0: it has none. */
-static uint32_t value_of(fixture_bytes file, const plan_kernel *kernel, const char *name) {
-  const plan_spec *specs = table(file, header(file)->specs);
-  for (uint32_t i = 0; i < kernel->spec_count; i++)
-    if (strcmp(text(file, specs[kernel->first_spec + i].name), name) == 0) return specs[kernel->first_spec + i].value;
-  return 0;
 }
 
 /* Where a top-k index list of 2,048 is one chunk, which is the default with more than 64 heads, small M uses the form that splits a token

@@ -174,10 +174,11 @@ static void make_maps(const emulator_kernel *kernel, const self_check_launch *la
 /* Whether the kernel gives the answer of probe i. */
 static bool answers(const emulator_kernel *kernel, uint32_t i) {
   uint32_t tile_n = spec_of(kernel, "TILE_N="), tile_rows = spec_of(kernel, "TILE_ROWS="), grid[3];
+  const uint32_t cluster[2] = {kernel->cluster_x, kernel->cluster / kernel->cluster_x};
   self_check_launch launch;
   tensor_maps maps;
   self_check_build(i, image, (uint64_t)(uintptr_t)image, &launch);
-  self_check_grid(&launch, tile_n ? tile_n : 1, tile_rows ? tile_rows : 1, kernel->cluster, grid);
+  self_check_grid(&launch, tile_n ? tile_n : 1, tile_rows ? tile_rows : 1, cluster, grid);
   make_maps(kernel, &launch, &maps);
   const char *fault = emulator_run(kernel, grid, shared_bytes_of(kernel), launch.args, &maps);
   if (fault && !kernel->flaw[0]) print_error("%s %s, probe %s: %s\n", kernel->stem, kernel->spec, launch.probe, fault);
