@@ -56,22 +56,21 @@ NUM u32 attn_form_rows(const mla_attn_args *a) {
 }
 NUM u32 attn_scratch_floats(u32 rows, u32 kv_lora_rank) { return rows == 64 ? 32 * kv_lora_rank : 2 * rows * (kv_lora_rank + 128); }
 
-/* Lists of many heads that are one chunk each, and so are never split: attn/pingpong/form.cuh runs them. */
-NUM u32 attn_takes_turns(const mla_attn_args *a) {
-  return a->list_max > 0 && a->list_max <= a->chunk_tokens && a->heads > 64 && a->kv_lora_rank == 512 && a->rope_dim == 64;
+/* Lists that are one chunk each, and so never split, over rows of 512 + 64 columns. With more than 64 heads attn/pingpong/form.cuh runs
+ * them. */
+NUM u32 attn_is_one_chunk(const mla_attn_args *a) {
+  return a->list_max > 0 && a->list_max <= a->chunk_tokens && a->kv_lora_rank == 512 && a->rope_dim == 64;
 }
+NUM u32 attn_takes_turns(const mla_attn_args *a) { return attn_is_one_chunk(a) && a->heads > 64; }
 
-/* If lists that are one chunk each have up to 2,048 entries, there are more than 32 heads and the step has few tokens, each token may be
- * split over 8, 16 or 32 CTAs: attn/split/form.cuh. Its CTAs keep the row maxima and probabilities of 128 heads per 64 entries in
- * `scratch`, and meet at two of its words of `meetings`, each in a cache line of its own. */
+/* If such lists have up to 2,048 entries, there are more than 32 heads and the step has few tokens, each token may be split over 8, 16 or
+ * 32 CTAs: attn/split/form.cuh. Its CTAs keep the row maxima and probabilities of 128 heads per 64 entries in `scratch`, and meet at two of
+ * its words of `meetings`, each in a cache line of its own. */
 #define ATTN_SPREAD_PLACES 2048u
 #define ATTN_SPREAD_MOST 32u
 #define ATTN_SPREAD_BLOCKS 128u /* of a grid at most: all must run at once, and an H200 has 132 multiprocessors */
 #define ATTN_MEETINGS (ATTN_SPREAD_BLOCKS / 8u * 2u * 32u)
-NUM u32 attn_may_spread(const mla_attn_args *a) {
-  return a->list_max > 0 && a->list_max <= a->chunk_tokens && a->list_max <= ATTN_SPREAD_PLACES && a->heads > 32 &&
-         a->kv_lora_rank == 512 && a->rope_dim == 64;
-}
+NUM u32 attn_may_spread(const mla_attn_args *a) { return attn_is_one_chunk(a) && a->list_max <= ATTN_SPREAD_PLACES && a->heads > 32; }
 NUM u32 attn_spread_floats(const mla_attn_args *a) { return (a->list_max + PAGE_TOKENS - 1) / PAGE_TOKENS * (128 + 64 * 64); }
 
 /* Few heads, rows that TMA loads, chunks of up to ATTN_SHARES blocks, contexts of up to ATTN_SHARED_CHUNKS chunks: in steps of one token a

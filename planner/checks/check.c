@@ -333,8 +333,8 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
   if (y % cluster != 0) return FAIL(ERR_FORMAT, "check: op %s: its grid has no whole clusters at %u rows", text(c, op->name), rows);
   const plan_kernel *kernel = &c->kernels[op->variant];
   const uint32_t pair = max_u32(spec_of(c, kernel, "SPEC_PAIR"), spec_of(c, kernel, "SPEC_ROW_TILES"));
-  const uint32_t along = max_u32(pair, spec_of(c, kernel, "SPEC_SHARES"));
-  if (x % max_u32(1, max_u32(along, 2 * spec_of(c, kernel, "SPEC_TURNS"))))
+  const uint32_t partners = max_u32(max_u32(pair, spec_of(c, kernel, "SPEC_SHARES")), 2 * spec_of(c, kernel, "SPEC_TURNS"));
+  if (x % max_u32(1, partners))
     return FAIL(ERR_FORMAT, "check: op %s: its grid has a block without a partner at %u rows", text(c, op->name), rows);
   uint64_t spread = spec_of(c, kernel, "SPEC_SPREAD");
   if (spread && (x % spread || x > ATTN_SPREAD_BLOCKS))
