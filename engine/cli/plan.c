@@ -71,8 +71,8 @@ static const char NUMERICS_HELP[] =
   "                      fp8 costs accuracy; the summary says how much\n"
   "  --kv-cache-scales KIND  of fp8_ds_mla: ue8m0, powers of two, or float32 (ue8m0)\n"
   "  --chunk-tokens N    tokens per attention chunk (256; with 64 heads and more 512; with 65 to 128\n"
-  "                      heads over top-k lists of up to 2,048 tokens 2048); with larger ones many\n"
-  "                      long requests take less time, and few more\n"
+  "                      heads over top-k lists of up to 2,048 tokens 2048); larger chunks are\n"
+  "                      faster for many long requests and slower for few\n"
   "  --group-chunks N    chunks per group (2048 / chunk-tokens)\n"
   "  --latent-norm-eps hf|config  epsilon of the latent norms (hf)\n";
 

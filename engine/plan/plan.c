@@ -309,7 +309,7 @@ static status check_io(const check *c) {
     for (size_t j = 0; j < i; j++)
       if (parts[j].region == parts[i].region && parts[j].offset < parts[i].offset + parts[i].bytes &&
           parts[i].offset < parts[j].offset + parts[j].bytes)
-        return FAIL(ERR_FORMAT, "plan io %s and %s overlap; hint: another version may have made the plan: make it anew with verbatim plan",
+        return FAIL(ERR_FORMAT, "plan io %s and %s overlap; hint: if another version made the plan, make it again with verbatim plan",
                     parts[j].name, parts[i].name);
     if (parts[i].region == REGION_STEP && (parts[i].offset > io->block_table) != (parts[i].offset == io->lists))
       return FAIL(ERR_FORMAT, "plan io %s: expected the block table and behind it the token lists last in the step region", parts[i].name);
