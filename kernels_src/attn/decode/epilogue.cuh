@@ -14,8 +14,21 @@ template <u32 N> struct state {
 
 #define ROW_OF(e) ((e) / 4u * 2u + (e) % 2u) /* index among the thread's rows */
 
+/* 32 rows fill the registers with O of a chunk and of the unit before it. So m of the unit waits in shared memory, for each warp in a
+ * place of its own. In clusters not even that suffices: the earlier chunks of a unit are saved in memory. */
+#define CHUNKS_IN_MEMORY (ROWS == 32u && SPEC_SHARES)
+#define M_IN_SHARED (ROWS == 32u && !SPEC_SHARES)
+NUM f32 *unit_max(const cta &b) { return (f32 *)(b.shared + AT_UNIT_MAX) + (threadIdx.x / 32u - SCORE_THREADS / 32u) * ROWS; }
+NUM void keep_unit_max(const cta &b, const f32 (&m)[OWN]) {
+  __syncwarp();
+  if (threadIdx.x % 32u < 4u) store_rows(unit_max(b), m);
+  __syncwarp();
+}
+
 /* The chunk becomes the unit's state. */
-template <u32 N> NUM void start_unit(state<N> &r, const f32 (&o)[N][ROWS / 2u], const f32 (&l)[ROWS / 2u], const f32 (&m)[OWN]) {
+template <u32 N>
+NUM void start_unit(const cta &b, state<N> &r, const f32 (&o)[N][ROWS / 2u], const f32 (&l)[ROWS / 2u], const f32 (&m)[OWN]) {
+  if (M_IN_SHARED) keep_unit_max(b, m);
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
     r.m[i] = m[i];
@@ -28,8 +41,10 @@ template <u32 N> NUM void start_unit(state<N> &r, const f32 (&o)[N][ROWS / 2u], 
 }
 
 /* Folds the chunk (right) into the unit's state (left). */
-template <u32 N> NUM void fold_chunk(state<N> &r, const f32 (&o)[N][ROWS / 2u], const f32 (&l)[ROWS / 2u], const f32 (&m)[OWN]) {
+template <u32 N>
+NUM void fold_chunk(const cta &b, state<N> &r, const f32 (&o)[N][ROWS / 2u], const f32 (&l)[ROWS / 2u], const f32 (&m)[OWN]) {
   f32 fa[OWN], fb[OWN];
+  if (M_IN_SHARED) load_max(r.m, unit_max(b));
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
     const f32 most = fmaxf(r.m[i], m[i]);
@@ -38,16 +53,17 @@ template <u32 N> NUM void fold_chunk(state<N> &r, const f32 (&o)[N][ROWS / 2u], 
     r.m[i] = most;
     r.l[i] = num_fma(l[i / 2u * 4u + i % 2u], fb[i], num_mul(r.l[i], fa[i]));
   }
+  if (M_IN_SHARED) keep_unit_max(b, r.m);
 #pragma unroll
   for (u32 x = 0; x < N; x++)
 #pragma unroll
     for (u32 e = 0; e < ROWS / 2u; e++) r.o[x][e] = num_fma(o[x][e], fb[ROW_OF(e)], num_mul(r.o[x][e], fa[ROW_OF(e)]));
+  if (M_IN_SHARED) load_max(r.m, unit_max(b)); /* anew: no registers hold it meanwhile */
 }
 
 /* A state saved in memory: this thread's pairs at t[i * 128], those of O, then (m, l). Saved are the earlier groups of whole tiles and,
- * with 32 rows, whose registers do not suffice, the earlier chunks of a unit. */
+ * with CHUNKS_IN_MEMORY, the earlier chunks of a unit. */
 #define STATE_PAIRS(n) ((n) * ROWS / 4u + OWN)
-#define CHUNKS_IN_MEMORY (ROWS == 32u)
 static_assert(VALUE_GROUPS * STATE_PAIRS(VALUE_BOXES) * 512u <= 2u * ROWS * (SPEC_KV_LORA_RANK + 128u), "two states are scratch");
 
 /* Folds the saved state (left) and r (right) into r. */

@@ -30,7 +30,7 @@ static_assert(SPEC_ROWS == 8 || SPEC_ROWS == 16 || SPEC_ROWS == 32, "a width of 
 #define P_BYTES ((ROWS < 16u ? 16u : ROWS) * 128u) /* a store of P writes 16 rows */
 #define ONES_BYTES 2048u
 #define SHARED_BYTES (ATTN_SHARED_BYTES(ROWS) - 1024u)
-#define MAX_BYTES (4u * ROWS * 4u + SCORE_GROUPS * 2u * ROWS * 16u)
+#define MAX_BYTES (4u * ROWS * 4u + SCORE_GROUPS * 2u * ROWS * 16u + (ROWS < 32u ? 0u : VALUE_GROUPS * 4u * ROWS * 4u))
 #define FIXED_BYTES (BOXES * Q_BOX_BYTES + 2u * P_BYTES + ONES_BYTES + 1024u + MAX_BYTES)
 #define SPARE_BYTES (SHARED_BYTES - FIXED_BYTES - 2u * BOXES * BOX_BYTES) /* beyond two KV blocks */
 
@@ -59,6 +59,7 @@ static_assert(!CODES || (RAW_QUADS > 1u && ROW_BYTES % 16u == 0), "a quad arrive
 #define AT_MAX (AT_BARRIERS + 1024u)               /* [2][ROWS] by block: the running maximum, for the scores of the next block */
 #define AT_P_MAX (AT_MAX + 2u * ROWS * 4u)         /* [2][ROWS]: the same, for the values */
 #define AT_WARP_MAX (AT_P_MAX + 2u * ROWS * 4u)    /* [group][2][ROWS][4 warps] */
+#define AT_UNIT_MAX (AT_WARP_MAX + SCORE_GROUPS * 2u * ROWS * 16u) /* 32 rows: [value warp][ROWS], m of the unit so far */
 #define AT_VALID (AT_BARRIERS + 1024u + MAX_BYTES) /* [VALID_SLOTS] by block, with lists: bit j: entry j holds a token */
 #define AT_RAW (AT_VALID + VALID_BYTES)            /* [warp][RAW_QUADS][4][ROW_BYTES] */
 
@@ -83,13 +84,13 @@ static_assert(16u * RING + 64u + (GATHERED ? 8u * GATHER_WARPS * RAW_QUADS : 0u)
 #define LEAVES_ROOM (ROWS < 32u)
 #define BLOCK_THREADS (LEAVES_ROOM ? 640u : 512u) /* for the compiler: 640 threads leave no more than 96 registers each to 512 */
 #if GATHERED
-#define LOAD_REGISTERS (ROWS == 8u ? 72 : LEAVES_ROOM ? 56 : VALUE_GROUPS == 2u ? 80 : 80)
-#define SCORE_REGISTERS (ROWS == 8u ? 72 : LEAVES_ROOM ? 64 : VALUE_GROUPS == 2u ? 80 : 112)
-#define VALUE_REGISTERS (ROWS == 8u ? 168 : LEAVES_ROOM ? 208 : VALUE_GROUPS == 2u ? 176 : 240)
+#define LOAD_REGISTERS (ROWS == 8u ? 72 : LEAVES_ROOM ? 56 : VALUE_GROUPS == 2u ? 64 : 80)
+#define SCORE_REGISTERS (ROWS == 8u ? 72 : LEAVES_ROOM ? 64 : VALUE_GROUPS == 2u ? 64 : 112)
+#define VALUE_REGISTERS (ROWS == 8u ? 168 : LEAVES_ROOM ? 208 : VALUE_GROUPS == 2u ? 192 : 240)
 #else
 #define LOAD_REGISTERS (LEAVES_ROOM ? 24 : 40)
-#define SCORE_REGISTERS (LEAVES_ROOM ? 80 : VALUE_GROUPS == 2u ? 104 : 112)
-#define VALUE_REGISTERS (LEAVES_ROOM ? 200 : VALUE_GROUPS == 2u ? 176 : 240)
+#define SCORE_REGISTERS (LEAVES_ROOM ? 80 : VALUE_GROUPS == 2u ? SPEC_SHARES ? 104 : 88 : 112)
+#define VALUE_REGISTERS (LEAVES_ROOM ? 200 : VALUE_GROUPS == 2u ? SPEC_SHARES ? 176 : 192 : 240)
 #endif
 static_assert(LOAD_GROUPS * LOAD_REGISTERS + SCORE_GROUPS * SCORE_REGISTERS + VALUE_GROUPS * VALUE_REGISTERS <= (LEAVES_ROOM ? 384 : 512),
               "the block's");
@@ -104,8 +105,8 @@ NUM ring_slot slot_after(ring_slot p, u32 boxes) {
   }
   return p;
 }
-/* The first box of block number nth, for whole blocks; `phase` is that of the first lap. */
-NUM ring_slot slot_of_block(u32 nth, u32 phase) { return {nth % (RING / BOXES) * BOXES, (nth / (RING / BOXES) + phase) & 1u}; }
+/* The first box of block number nth; `phase` is that of the first lap. */
+NUM ring_slot slot_of_block(u32 nth, u32 phase) { return {nth * BOXES % RING, (nth * BOXES / RING + phase) & 1u}; }
 /* Box k of the columns when the block starts at p: the rope box comes first. */
 NUM ring_slot slot_of_box(ring_slot p, u32 k) {
   const u32 boxes = k == V_BOXES ? 0u : k + 1u;
@@ -123,11 +124,13 @@ NUM pass pass_of(const mla_attn_args &a, const attn_piece &p, u32 i) {
   return {token, p.tile.count - token < most ? p.tile.count - token : most};
 }
 
-/* Maxima of the thread's rows, to and from [ROWS]. */
-NUM void store_max(f32 *to, const f32 (&m)[OWN]) {
-  if (threadIdx.x % 128u >= 4u) return;
+/* Maxima of the thread's rows, to and from [ROWS]: by four lanes of a warp, or of the warpgroup. */
+NUM void store_rows(f32 *to, const f32 (&m)[OWN]) {
 #pragma unroll
   for (u32 i = 0; i < OWN; i += 2u) *(float2 *)(to + i * 4u + threadIdx.x * 2u % 8u) = make_float2(m[i], m[i + 1u]);
+}
+NUM void store_max(f32 *to, const f32 (&m)[OWN]) {
+  if (threadIdx.x % 128u < 4u) store_rows(to, m);
 }
 
 NUM void load_max(f32 (&m)[OWN], const f32 *from) {

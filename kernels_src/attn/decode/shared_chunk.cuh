@@ -153,7 +153,7 @@ NUM void add_chunk(const mla_attn_args &a, const cta &b, const attn_piece &p) {
     __syncwarp();
     multiply_values(o, l, b, {stage - 1u, 0}, 0, AT_ALL_P + i * P_BYTES);
   }
-  start_unit(r, o, l, m);
+  start_unit(b, r, o, l, m);
   ptx_grid_wait();
   if (p.slot == ATTN_WHOLE) {
     store_out(a, r, (u64)p.tile.row * a.heads, live, column);

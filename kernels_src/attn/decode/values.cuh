@@ -69,13 +69,19 @@ NUM void multiply_values(f32 (&o)[N][ROWS / 2u], f32 (&l)[ROWS / 2u], const cta 
   if (threadIdx.x % 32u == 0) ptx_barrier_arrive(b.base + EMPTY(slot_of_box(at, first + N - 1u).stage));
 }
 
+/* The thread's first output column. With 32 rows it is computed where it is used: registers are scarce. */
+NUM u32 column_of(u32 first_box) {
+  u32 thread = threadIdx.x;
+  if (ROWS == 32u) ptx_forget(thread);
+  return first_box * 64u + thread % 128u / 32u * 16u + thread % 32u / 4u;
+}
+
 /* The work of a CTA when a piece has SHARES of them. */
 template <u32 SHARES> NUM void run_values_of(const mla_attn_args &a, const cta &b) {
   constexpr u32 N = VALUE_BOXES / SHARES;
   const u32 group = VALUE_GROUPS > 1u ? ptx_uniform(threadIdx.x / 128u) - SCORE_GROUPS : 0u;
   const u32 first_box = group * VALUE_BOXES + share_first(SHARES);
   const u32 lane = threadIdx.x % 32u, blocks = a.chunk_tokens / PAGE_TOKENS;
-  const u32 column = first_box * 64u + threadIdx.x % 128u / 32u * 16u + lane / 4u;
   ring_slot at = {0, 0};
   u32 nth = 0;
   f32 o[N][ROWS / 2u], l[ROWS / 2u], m[OWN];
@@ -94,7 +100,7 @@ template <u32 SHARES> NUM void run_values_of(const mla_attn_args &a, const cta &
       for (u32 block = p.first_block; block < p.end_block; block++, nth++) {
         const u32 side = nth % 2u, chunk = block / blocks, in_group = chunk % a.group_chunks;
         f32 now[OWN];
-        if (GATHERED) at = slot_of_block(nth, 0u); /* computed anew: registers are scarce */
+        if (GATHERED || ROWS == 32u) at = slot_of_block(nth, 0u); /* computed anew: registers are scarce */
         ptx_barrier_wait(b.base + P_FULL(side), nth / 2u % 2u);
         if (GATHERED && !CODES) ptx_fence_async(); /* after copies by other threads */
         load_max(now, (const f32 *)(b.shared + AT_P_MAX) + side * ROWS);
@@ -109,8 +115,8 @@ template <u32 SHARES> NUM void run_values_of(const mla_attn_args &a, const cta &
         const bool last = block + 1u == p.end_block;
         if (!last && (block + 1u) % blocks != 0) continue; /* the chunk continues */
         const bool starts = attn_unit_starts(in_group, prefix);
-        if (starts || CHUNKS_IN_MEMORY) start_unit(r, o, l, m);
-        else fold_chunk(r, o, l, m);
+        if (starts || CHUNKS_IN_MEMORY) start_unit(b, r, o, l, m);
+        else fold_chunk(b, r, o, l, m);
         clear(o, l);
         if (!starts && CHUNKS_IN_MEMORY) fold_saved(r, chunks);
         if (!last && in_group + 1u < prefix) {
@@ -121,10 +127,10 @@ template <u32 SHARES> NUM void run_values_of(const mla_attn_args &a, const cta &
         if (folds_groups && !last) {
           save(groups, r);
         } else if (p.slot == ATTN_WHOLE) {
-          store_out(a, r, (u64)(p.tile.row + w.token) * a.heads, live, column);
+          store_out(a, r, (u64)(p.tile.row + w.token) * a.heads, live, column_of(first_box));
         } else {
           const u64 unit = attn_unit_at(chunk, piece_chunks, a.group_chunks);
-          store_unit(a, r, (p.slot + unit * p.tile.count + w.token) * a.heads, live, column);
+          store_unit(a, r, (p.slot + unit * p.tile.count + w.token) * a.heads, live, column_of(first_box));
         }
       }
     }
