@@ -8,8 +8,8 @@
  * loads. KV blocks are TMA boxes of 64 tokens x 64 columns in a ring. The running maximum goes with P to the values, and from one
  * block's scores to the next's. A tile with more tokens than SPEC_ROWS holds is computed in passes; KV blocks of earlier steps are
  * loaded before the wait for the previous kernel. TMA maps: w the KV rows, boxes of 64 x 64; x the queries, SPEC_ROWS x 64. Dynamic
- * shared memory: ATTN_SHARED_BYTES. H200, 16 heads, mla_fold included: 64 x 32,768 tokens 571 us, 1.02 times the HBM bound.
- * tools/bench/history/2026-11-22-elected-threads.md. Read next: attn/decode/layout.cuh. */
+ * shared memory: ATTN_SHARED_BYTES. H200, mla_fold included: 16 heads, 64 x 32,768 tokens 573 us, 1.02 times the HBM bound; 32 heads, 64
+ * x 8,192 tokens 166 us, 1.18 times. tools/bench/history/2026-11-28-dense-beside-flashmla.md. Read next: attn/decode/layout.cuh. */
 #ifndef VERBATIM_ATTN_DECODE_FORM_CUH
 #define VERBATIM_ATTN_DECODE_FORM_CUH
 #include "attn/decode/load.cuh"

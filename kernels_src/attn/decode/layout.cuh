@@ -84,9 +84,9 @@ static_assert(16u * RING + 64u + (GATHERED ? 8u * GATHER_WARPS * RAW_QUADS : 0u)
 #define LEAVES_ROOM (ROWS < 32u)
 #define BLOCK_THREADS (LEAVES_ROOM ? 640u : 512u) /* for the compiler: 640 threads leave no more than 96 registers each to 512 */
 #if GATHERED
-#define LOAD_REGISTERS (ROWS == 8u ? 72 : LEAVES_ROOM ? 56 : VALUE_GROUPS == 2u ? 64 : 80)
-#define SCORE_REGISTERS (ROWS == 8u ? 72 : LEAVES_ROOM ? 64 : VALUE_GROUPS == 2u ? 64 : 112)
-#define VALUE_REGISTERS (ROWS == 8u ? 168 : LEAVES_ROOM ? 208 : VALUE_GROUPS == 2u ? 192 : 240)
+#define LOAD_REGISTERS (ROWS == 8u ? 72 : LEAVES_ROOM || VALUE_GROUPS == 2u ? 64 : 80)
+#define SCORE_REGISTERS (ROWS == 8u ? 72 : LEAVES_ROOM || VALUE_GROUPS == 2u ? 64 : 112)
+#define VALUE_REGISTERS (ROWS == 8u ? 168 : LEAVES_ROOM || VALUE_GROUPS == 2u ? 192 : 240)
 #else
 #define LOAD_REGISTERS (LEAVES_ROOM ? 24 : 40)
 #define SCORE_REGISTERS (LEAVES_ROOM ? 80 : VALUE_GROUPS == 2u ? SPEC_SHARES ? 104 : 88 : 112)

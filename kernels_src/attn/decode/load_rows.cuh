@@ -1,11 +1,12 @@
 /* attn/decode/load_rows.cuh - the producer warps of the decode form for gathered KV rows: rows of other formats than bf16, or named by
  * index lists. They look rows up, dequantize them and write the boxes that TMA would have written.
  *
- * A warp has as many rows of every block as the others, and waits for none of them. Rows of codes arrive by one bulk copy each in a
- * buffer of the warp's, some quads of four rows ahead of the one being dequantized; bf16 rows are copied 16 bytes at a time. Rows
- * without a token are zeros. List entries are fetched a batch of blocks ahead, their pages in the middle of a batch. AT_VALID tells the
- * scores which entries hold a token. One or two warpgroups. H200, 16 heads, lists of 2,048, fold included: 128 requests 104 us, twice
- * the bound of HBM and of shared memory. tools/bench/history/2026-11-23-sparse-gather-bf16.md. Read next: kv_codes.cuh. */
+ * A warp has as many rows of every block as the others, and waits for none of them. Rows of codes arrive in a buffer of the warp's, some
+ * quads of four rows ahead of the one being dequantized: listed rows by a bulk copy each, others by one for a quad. bf16 rows are copied
+ * 16 bytes at a time. Rows without a token are zeros. List entries are fetched a batch of blocks ahead, their pages in the middle of a
+ * batch. AT_VALID tells the scores which entries hold a token. One or two warpgroups. H200, 16 heads, fp8_ds_mla, fold included: 64
+ * contexts of 8,192 tokens 165 us, 2.1 times the HBM bound; 64 lists of 2,048 56 us. tools/bench/history/2026-11-28-fp8-rows-decode.md.
+ * Read next: kv_codes.cuh. */
 #ifndef VERBATIM_ATTN_DECODE_LOAD_ROWS_CUH
 #define VERBATIM_ATTN_DECODE_LOAD_ROWS_CUH
 #include "attn/decode/layout.cuh"
@@ -38,14 +39,18 @@ NUM const u8 *row_at(const mla_attn_args &a, u32 row) { return (const u8 *)a.kv 
 
 NUM u32 raw_at(u32 slot) { return AT_RAW + (load_warp() * RAW_QUADS + slot) * QUAD_BYTES; }
 
-/* Starts the copies of a batch's quad to a buffer that all lanes have read; rows without a token become zeros. */
+/* Starts the copies of a batch's quad to a buffer that all lanes have read: one of its rows each or, without lists, one of all, which are
+ * adjacent in a page. Rows without a token become zeros. */
 NUM void fetch_quad(const mla_attn_args &a, const cta &b, u32 rows, u32 quad, u32 slot) {
   const u32 lane = threadIdx.x % 32u, row = __shfl_sync(WARP_ALL, rows, quad * 4u + lane % 4u);
   const u32 full = b.base + RAW_FULL(load_warp(), slot);
   const u32 valid = __ballot_sync(WARP_ALL, row != NO_ROW) & 15u;
-  if (lane == 0) ptx_barrier_expect(full, (u32)__popc(valid) * ROW_BYTES);
+  const u32 bytes = (u32)__popc(valid) * ROW_BYTES;
+  if (lane == 0) ptx_barrier_expect(full, bytes);
   __syncwarp();
-  if (lane < 4u && row != NO_ROW) ptx_copy_bulk(b.base + raw_at(slot) + lane * ROW_BYTES, row_at(a, row), ROW_BYTES, full, ptx_once());
+  if (SPEC_LISTS && lane < 4u && row != NO_ROW)
+    ptx_copy_bulk(b.base + raw_at(slot) + lane * ROW_BYTES, row_at(a, row), ROW_BYTES, full, ptx_once());
+  if (!SPEC_LISTS && lane == 0 && valid) ptx_copy_bulk(b.base + raw_at(slot), row_at(a, row), bytes, full, ptx_once());
   if (valid == 15u) return;
 #pragma unroll 1
   for (u32 i = lane; i < QUAD_BYTES / 16u; i += 32u)
@@ -57,17 +62,25 @@ NUM void fetch_quad(const mla_attn_args &a, const cta &b, u32 rows, u32 quad, u3
 NUM u32 piece_at(u32 row) { return row * 128u + ((threadIdx.x % 8u ^ row % 8u) << 4); }
 NUM u32 part_at(u32 block, u32 i, u32 row) { return block + (1u + threadIdx.x % 32u / 8u + i * 4u) * BOX_BYTES + piece_at(row); }
 
-/* A quad that has arrived, to rows `first` .. first + 3 of the boxes. */
+/* A quad that has arrived, to rows first .. first + 3 of the boxes. The codes of two rows are read before either is stored, because the
+ * compiler does not move loads before stores. first: a multiple of four. */
 NUM void widen_quad(const cta &b, u32 from, u32 block, u32 first, f32 layer_scale) {
-  const u32 lane = threadIdx.x % 32u;
-#pragma unroll(LOAD_REGISTERS < 64 ? 1 : 2)
-  for (u32 r = 0; r < 4u; r++) {
-    const u8 *row = b.shared + from + r * ROW_BYTES;
+  const u32 lane = threadIdx.x % 32u, own = part_at(block, 0, first);
 #pragma unroll
-    for (u32 i = 0; i < PARTS; i++) {
-      f32 scale = layer_scale;
-      if (SPEC_KV_FORMAT == KV_FP8_DS_MLA) scale = *(const f32 *)(row + SPEC_KV_LORA_RANK + (lane / 16u + i * 2u) * 4u);
-      *(uint4 *)(b.shared + part_at(block, i, first + r)) = kv_codes_widen(*(const uint2 *)(row + (lane + i * 32u) * 8u), scale);
+  for (u32 r = 0; r < 4u; r += 2u) {
+    uint2 codes[2u * PARTS];
+    f32 scale[2u * PARTS];
+#pragma unroll
+    for (u32 x = 0; x < 2u * PARTS; x++) {
+      const u8 *row = b.shared + from + (r + x / PARTS) * ROW_BYTES;
+      codes[x] = *(const uint2 *)(row + (lane + x % PARTS * 32u) * 8u);
+      scale[x] = layer_scale;
+      if (SPEC_KV_FORMAT == KV_FP8_DS_MLA) scale[x] = *(const f32 *)(row + SPEC_KV_LORA_RANK + (lane / 16u + x % PARTS * 2u) * 4u);
+    }
+#pragma unroll
+    for (u32 x = 0; x < 2u * PARTS; x++) {
+      const u32 nth = r + x / PARTS; /* row of the quad */
+      *(uint4 *)(b.shared + (own ^ nth * 16u) + nth * 128u + x % PARTS * 4u * BOX_BYTES) = kv_codes_widen(codes[x], scale[x]);
     }
   }
   if (lane % 8u >= SPEC_ROPE_DIM / 8u) return;
