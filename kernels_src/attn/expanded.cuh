@@ -2,8 +2,8 @@
  * stage. NUMERICS.md, `mla_prefill` and `attn`.
  *
  * A stage holds PAGES pages of keys and of values, in TMA tiles of 64 columns by 64 tokens (BOX_BYTES). A math warpgroup has 64 operand
- * rows. The includer defines PAGES, the sizes of a head (K_BOXES, V_BOXES, K_STEPS, OUTPUTS), and the places in shared memory: AT_ONES,
- * AT_V, and the barriers K_FULL, K_EMPTY, V_FULL and V_EMPTY of each stage. Read next: attn/weights.cuh. */
+ * rows. The includer defines PAGES, the sizes of a head (K_BOXES, V_BOXES, K_BYTES, V_BYTES, K_STEPS, OUTPUTS), and the places in shared
+ * memory: AT_ONES, AT_K, AT_V, and the barriers K_FULL, K_EMPTY, V_FULL and V_EMPTY of each stage. Read next: attn/weights.cuh. */
 #ifndef VERBATIM_ATTN_EXPANDED_CUH
 #define VERBATIM_ATTN_EXPANDED_CUH
 #include "attn/weights.cuh"
@@ -100,5 +100,35 @@ typedef struct probs {
   u32 p[PAGES][4][4];
   f32 factor[PAGES][2];
 } probs;
+
+/* Starts the products of stage t's values and of the next stage's scores s, `ahead`, and waits for the scores. `stage` is the number of the
+ * next one among those of the item; below `paired` both warpgroups have stages. */
+NUM void multiply_stage(chain &c, f32 (&s)[32u * PAGES], const probs &w, const ring_turn &t, const ring_turn &ahead, u32 stage, u32 paired,
+                        u32 base, u32 group) {
+  ptx_barrier_wait(base + K_FULL + ahead.stage * 8u, ahead.phase);
+  if (stage < paired) ptx_warps_sync(AT_TURN + group, 256u);
+  if (PAGES == 2u) add_values(c, w.p[0], t, 0, base);
+  multiply_scores(s, queries_at(base, group), base + AT_K + ahead.stage * K_BYTES);
+  if (PAGES == 2u) {
+    PTX_MULTIPLY_WAIT(1); /* the first page's products are done */
+    rescale(c, w.factor[SECOND]);
+  }
+  add_values(c, w.p[SECOND], t, SECOND, base);
+  if (stage < paired && (group == 0u || stage + 1u < paired)) ptx_warps_arrive(AT_TURN + (group ^ 1u), 256u);
+  PTX_MULTIPLY_WAIT(1); /* the scores are done */
+  release(base + K_EMPTY + ahead.stage * 8u);
+}
+
+/* Adds the values of the item's last stage, whose last page is number `last`. */
+NUM void multiply_last(chain &c, const probs &w, const ring_turn &t, u32 last, u32 base) {
+  add_values(c, w.p[0], t, 0, base);
+  PTX_MULTIPLY_WAIT(0);
+  if (PAGES == 2u && last) {
+    rescale(c, w.factor[SECOND]);
+    add_values(c, w.p[SECOND], t, SECOND, base);
+    PTX_MULTIPLY_WAIT(0);
+  }
+  release(base + V_EMPTY + t.stage * 8u);
+}
 
 #endif

@@ -94,18 +94,7 @@ NUM void run_stages(const attn_args &a, const item &it, chain &c, f32 (&s)[32u *
   for (u32 stage = 1; stage < stages_of(v.count); stage++) {
     ring_turn ahead = t;
     pass(ahead);
-    ptx_barrier_wait(base + K_FULL + ahead.stage * 8u, ahead.phase);
-    if (stage < paired) ptx_warps_sync(AT_TURN + group, 256u);
-    if (PAGES == 2u) add_values(c, w.p[0], t, 0, base);
-    multiply_scores(s, queries_at(base, group), base + AT_K + ahead.stage * K_BYTES);
-    if (PAGES == 2u) {
-      PTX_MULTIPLY_WAIT(1); /* the first page's products are done */
-      rescale(c, w.factor[SECOND]);
-    }
-    add_values(c, w.p[SECOND], t, SECOND, base);
-    if (stage < paired && (group == 0u || stage + 1u < paired)) ptx_warps_arrive(AT_TURN + (group ^ 1u), 256u);
-    PTX_MULTIPLY_WAIT(1); /* the scores are done */
-    release(base + K_EMPTY + ahead.stage * 8u);
+    multiply_stage(c, s, w, t, ahead, stage, paired, base, group);
     const bool is_next = --left == 0; /* the stage starts a chunk */
     const f32 last[2] = {c.m[0], c.m[1]};
     if (is_next) c.m[0] = c.m[1] = NO_MAX;
@@ -128,14 +117,7 @@ NUM void add_last(const item &it, chain &c, const probs &w, const ring_turn &t, 
     ptx_barrier_wait(base + V_FULL + t.stage * 8u, t.phase);
     clear_values(shared + values_at(t, last), end_row, group);
   }
-  add_values(c, w.p[0], t, 0, base);
-  PTX_MULTIPLY_WAIT(0);
-  if (PAGES == 2u && last) {
-    rescale(c, w.factor[SECOND]);
-    add_values(c, w.p[SECOND], t, SECOND, base);
-    PTX_MULTIPLY_WAIT(0);
-  }
-  release(base + V_EMPTY + t.stage * 8u);
+  multiply_last(c, w, t, last, base);
 }
 
 /* Blocks of the item up to that of this warpgroup's last row. t: the ring position of the item's first ones; after its last ones on
