@@ -77,28 +77,9 @@ static void softmax_block(attn_item *item, u32 row) {
   f32 largest = t[0];
   for (u32 j = 1; j < valid; j++) largest = t[j] > largest ? t[j] : largest;
   f32 m = num_raise(state->m, largest);
-  if (m != state->m) {
-    f32 factor = num_exp2_int(num_sub(state->m, m)); /* R4.2 */
-    state->l = num_mul(state->l, factor);
-    for (u32 i = 0; i < item->a->kv_lora_rank; i++) state->o[i] = num_mul(state->o[i], factor);
-    state->m = m;
-  }
+  attn_row_raise(state, m, item->a->kv_lora_rank);
   item->core->softmax(t, m, p); /* t beyond the valid places means nothing */
   for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
-}
-
-/* Adds the probabilities to l of the rows from `first` on: a product with the probabilities as columns and ones as its one row, because a
- * product does not depend on the order of its factors. */
-static void add_probabilities(attn_item *item, u32 first) {
-  bf16 one[PAGE_TOKENS];
-  f32 l[H16_ROWS];
-  for (u32 j = 0; j < PAGE_TOKENS; j++) one[j] = 0x3f80;
-  for (u32 i = first; i < item->rows; i++) l[i] = item->chunk[i].l;
-  h16_job sum = {.x = one, .w = item->p + first * PAGE_TOKENS, .ldw = PAGE_TOKENS, .rows = 1, .n = item->rows - first, .k = PAGE_TOKENS};
-  sum.y = l + first;
-  sum.continues = 1;
-  h16_gemm(&sum, item->product);
-  for (u32 i = first; i < item->rows; i++) item->chunk[i].l = l[i];
 }
 
 static void run_block(attn_item *item, u32 block) {
@@ -123,7 +104,7 @@ static void run_block(attn_item *item, u32 block) {
   sum.y = item->chunk[first].o;
   sum.ldy = sizeof(attn_row) / sizeof(f32);
   h16_gemm(&sum, item->product);
-  add_probabilities(item, first);
+  attn_rows_add_probabilities(item->chunk + first, item->rows - first, item->p + first * PAGE_TOKENS, item->product);
 }
 
 /* Computes item->chunk of the rows that reach the chunk. */
@@ -131,11 +112,7 @@ static void run_chunk(attn_item *item, u32 chunk) {
   const mla_attn_args *a = item->a;
   u64 start = (u64)chunk * a->chunk_tokens;
   u64 blocks = (u64)item->last_place / PAGE_TOKENS + 1, end = (start + a->chunk_tokens) / PAGE_TOKENS;
-  for (u32 i = first_reaching(item, start); i < item->rows; i++) {
-    item->chunk[i].m = ATTN_M_START;
-    item->chunk[i].l = 0.0f;
-    memset(item->chunk[i].o, 0, a->kv_lora_rank * sizeof item->chunk[i].o[0]);
-  }
+  for (u32 i = first_reaching(item, start); i < item->rows; i++) attn_row_start(&item->chunk[i], a->kv_lora_rank);
   for (u64 block = start / PAGE_TOKENS; block < blocks && block < end; block++) run_block(item, (u32)block);
 }
 

@@ -35,10 +35,13 @@ static void begin(prefill_half *half, bool is_first) {
     memcpy(half->q + i * columns + a->nope_dim, a->q_rope + query * a->q_rope_stride, a->rope_dim * sizeof *half->q);
     attn_row *state = &half->state[i];
     const f32 *saved = state_of(half, i);
-    state->m = is_first ? ATTN_M_START : saved[a->v_dim];
-    state->l = is_first ? 0.0f : saved[a->v_dim + 1];
-    if (is_first) memset(state->o, 0, a->v_dim * sizeof state->o[0]);
-    else memcpy(state->o, saved, a->v_dim * sizeof state->o[0]);
+    if (is_first) {
+      attn_row_start(state, a->v_dim);
+      continue;
+    }
+    state->m = saved[a->v_dim];
+    state->l = saved[a->v_dim + 1];
+    memcpy(state->o, saved, a->v_dim * sizeof state->o[0]);
   }
 }
 
@@ -83,12 +86,7 @@ static void softmax_block(prefill_half *half, u32 row) {
   largest = t[0];
   for (u32 j = 1; j < valid; j++) largest = t[j] > largest ? t[j] : largest;
   f32 m = num_raise(state->m, num_mul(largest, scale)); /* R10.2 */
-  if (m != state->m) {
-    f32 factor = num_exp2_int(num_sub(state->m, m)); /* R4.2 */
-    state->l = num_mul(state->l, factor);
-    for (u32 i = 0; i < half->a->v_dim; i++) state->o[i] = num_mul(state->o[i], factor);
-    state->m = m;
-  }
+  attn_row_raise(state, m, half->a->v_dim);
   cpu_isa_core()->weigh(t, scale, m, p); /* R10.3, R4.4; t beyond the valid tokens means nothing */
   for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
 }
