@@ -57,19 +57,6 @@ static kv_block read_block(attn_item *item, u32 block, u32 count) {
   return (kv_block){item->gathered, item->gathered + a->head_dim, width};
 }
 
-/* Turns the scores s[] of a block into probabilities p[] for one row, and rescales O and l. */
-static void softmax_block(attn_item *item, u32 row) {
-  f32 *s = item->s + row * PAGE_TOKENS, scale = item->a->scale_log2, largest = s[0];
-  bf16 *p = item->p + row * PAGE_TOKENS;
-  attn_row *state = &item->chunk[row];
-  u32 valid = item->valid[row];
-  for (u32 j = 1; j < valid; j++) largest = s[j] > largest ? s[j] : largest;
-  f32 m = num_raise(state->m, num_mul(largest, scale)); /* R10.2 */
-  attn_row_raise(state, m, item->a->v_dim);
-  item->core->weigh(s, scale, m, p); /* s beyond the valid tokens means nothing */
-  for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
-}
-
 static void run_block(attn_item *item, u32 block) {
   const attn_args *a = item->a;
   u32 first = first_reaching(item, (u64)block * PAGE_TOKENS), present = min_u32(PAGE_TOKENS, item->last - block * PAGE_TOKENS + 1);
@@ -78,7 +65,9 @@ static void run_block(attn_item *item, u32 block) {
   h16_job scores = {.x = a->q, .x_row = item->q_row + first, .ldx = a->head_dim, .w = kv.keys, .ldw = kv.stride, .k = a->head_dim,
                     .rows = item->rows - first, .n = present, .y = item->s + first * PAGE_TOKENS, .ldy = PAGE_TOKENS};
   h16_gemm(&scores, item->product);
-  for (u32 i = first; i < item->rows; i++) softmax_block(item, i);
+  for (u32 i = first; i < item->rows; i++)
+    attn_row_weigh(&item->chunk[i], item->core, item->s + i * PAGE_TOKENS, a->scale_log2, item->valid[i], item->p + i * PAGE_TOKENS,
+                   a->v_dim);
   h16_job sum = {.x = item->p + first * PAGE_TOKENS, .ldx = PAGE_TOKENS, .k_valid = item->valid + first, .w = kv.values, .ldw = kv.stride,
                  .rows = item->rows - first, .n = a->v_dim, .k = PAGE_TOKENS, .k_major = 1, .k_rows = present, .continues = 1,
                  .y = item->chunk[first].o, .ldy = sizeof(attn_row) / sizeof(f32)};

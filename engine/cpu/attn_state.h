@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/limits.h"
 #include "kernels_src/num.h"
-#include "mma/h16.h"
+#include "mma/h16_core.h"
 
 #define ATTN_M_START (-0x1p60f)
 
@@ -30,6 +30,15 @@ static inline void attn_row_raise(attn_row *row, f32 m, u32 columns) {
   row->l = num_mul(row->l, factor);
   for (u32 i = 0; i < columns; i++) row->o[i] = num_mul(row->o[i], factor);
   row->m = m;
+}
+
+/* Probabilities p [PAGE_TOKENS] of a row's unscaled scores s of a block (R10.2, R10.3, R4.4). Scores from `valid` on mean nothing. */
+static inline void attn_row_weigh(attn_row *row, const h16_core *core, const f32 *s, f32 scale, u32 valid, bf16 *p, u32 columns) {
+  f32 largest = s[0];
+  for (u32 j = 1; j < valid; j++) largest = s[j] > largest ? s[j] : largest;
+  attn_row_raise(row, num_raise(row->m, num_mul(largest, scale)), columns);
+  core->weigh(s, scale, row->m, p);
+  for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
 }
 
 /* Adds the probabilities of a block, p [count][PAGE_TOKENS], to l of the rows: a product with the probabilities as columns and ones as its

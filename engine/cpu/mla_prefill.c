@@ -76,28 +76,14 @@ static void score_block(prefill_half *half, const bf16 *rows, u32 present) {
   h16_gemm(&job, half->product);
 }
 
-/* Steps 2 and 3 of the block for one row: probabilities. */
-static void softmax_block(prefill_half *half, u32 row) {
-  f32 *t = half->t + row * PAGE_TOKENS, largest;
-  bf16 *p = half->p + row * PAGE_TOKENS;
-  attn_row *state = &half->state[row];
-  u32 valid = half->valid[row];
-  f32 scale = half->a->scale_log2;
-  largest = t[0];
-  for (u32 j = 1; j < valid; j++) largest = t[j] > largest ? t[j] : largest;
-  f32 m = num_raise(state->m, num_mul(largest, scale)); /* R10.2 */
-  attn_row_raise(state, m, half->a->v_dim);
-  cpu_isa_core()->weigh(t, scale, m, p); /* R10.3, R4.4; t beyond the valid tokens means nothing */
-  for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
-}
-
 static void run_block(prefill_half *half, u32 block, const bf16 *rows) {
-  static const bf16 one = 0x3f80;
   const mla_prefill_args *a = half->a;
   u32 head_columns = a->nope_dim + a->v_dim, present = min_u32(PAGE_TOKENS, half->position + half->rows - block * PAGE_TOKENS);
   for (u32 i = 0; i < half->rows; i++) half->valid[i] = min_u32(PAGE_TOKENS, half->position + i - block * PAGE_TOKENS + 1);
   score_block(half, rows, present);
-  for (u32 i = 0; i < half->rows; i++) softmax_block(half, i);
+  for (u32 i = 0; i < half->rows; i++)
+    attn_row_weigh(&half->state[i], cpu_isa_core(), half->t + i * PAGE_TOKENS, a->scale_log2, half->valid[i], half->p + i * PAGE_TOKENS,
+                   a->v_dim);
   h16_job sum = {.x = half->p, .ldx = PAGE_TOKENS, .k_valid = half->valid, .w = rows + (u64)half->head * head_columns + a->nope_dim};
   sum.ldw = (u64)a->heads * head_columns + a->rope_dim;
   sum.rows = half->rows;
@@ -109,11 +95,7 @@ static void run_block(prefill_half *half, u32 block, const bf16 *rows) {
   sum.y = half->state[0].o;
   sum.ldy = sizeof(attn_row) / sizeof(f32);
   h16_gemm(&sum, half->product);
-  sum.w = &one;
-  sum.ldw = 0;
-  sum.n = 1;
-  sum.y = &half->state[0].l;
-  h16_gemm(&sum, half->product);
+  attn_rows_add_probabilities(half->state, half->rows, half->p, half->product);
 }
 
 /* Runs the blocks of the half that lie in the piece. */
