@@ -70,7 +70,7 @@ class GraphTimer(Timer):
 
     def capture(self, calls):
         torch = self.torch
-        self.stream.wait_stream(torch.cuda.current_stream())  # the calls' inputs and schedules
+        self.stream.wait_stream(torch.cuda.current_stream())  # which makes the calls' inputs and schedules
         with torch.cuda.stream(self.stream):
             for call in calls[:2]:
                 call()

@@ -14,10 +14,7 @@ template <u32 N> struct state {
 
 #define ROW_OF(e) ((e) / 4u * 2u + (e) % 2u) /* index among the thread's rows */
 
-/* 32 rows fill the registers with O of a chunk and of the unit before it. So m of the unit waits in shared memory, for each warp in a
- * place of its own. In clusters not even that suffices: the earlier chunks of a unit are saved in memory. */
-#define CHUNKS_IN_MEMORY (ROWS == 32u && SPEC_SHARES)
-#define M_IN_SHARED (ROWS == 32u && !SPEC_SHARES)
+/* m of the unit in shared memory, a copy for each warp (M_IN_SHARED). */
 NUM f32 *unit_max(const cta &b) { return (f32 *)(b.shared + AT_UNIT_MAX) + (threadIdx.x / 32u - SCORE_THREADS / 32u) * ROWS; }
 NUM void keep_unit_max(const cta &b, const f32 (&m)[OWN]) {
   __syncwarp();
@@ -58,7 +55,7 @@ NUM void fold_chunk(const cta &b, state<N> &r, const f32 (&o)[N][ROWS / 2u], con
   for (u32 x = 0; x < N; x++)
 #pragma unroll
     for (u32 e = 0; e < ROWS / 2u; e++) r.o[x][e] = num_fma(o[x][e], fb[ROW_OF(e)], num_mul(r.o[x][e], fa[ROW_OF(e)]));
-  if (M_IN_SHARED) load_max(r.m, unit_max(b)); /* anew: no registers hold it meanwhile */
+  if (M_IN_SHARED) load_max(r.m, unit_max(b)); /* reloaded, so that it holds no registers in the loop above */
 }
 
 /* A state saved in memory: this thread's pairs at t[i * 128], those of O, then (m, l). Saved are the earlier groups of whole tiles and,

@@ -26,11 +26,16 @@ static_assert(SPEC_ROWS == 8 || SPEC_ROWS == 16 || SPEC_ROWS == 32, "a width of 
 #define NO_MAX (-0x1p60f)
 #define INFINITE __int_as_float(0x7f800000)
 
+/* With 32 rows, O of a chunk and O of the unit before it leave no registers for m of the unit, which waits in shared memory. In clusters
+ * even that is too much: the unit waits in memory for the end of the chunk. */
+#define M_IN_SHARED (ROWS == 32u && !SPEC_SHARES)
+#define CHUNKS_IN_MEMORY (ROWS == 32u && SPEC_SHARES)
+
 #define Q_BOX_BYTES (ROWS * 128u)
 #define P_BYTES ((ROWS < 16u ? 16u : ROWS) * 128u) /* a store of P writes 16 rows */
 #define ONES_BYTES 2048u
 #define SHARED_BYTES (ATTN_SHARED_BYTES(ROWS) - 1024u)
-#define MAX_BYTES (4u * ROWS * 4u + SCORE_GROUPS * 2u * ROWS * 16u + (ROWS < 32u ? 0u : VALUE_GROUPS * 4u * ROWS * 4u))
+#define MAX_BYTES (4u * ROWS * 4u + SCORE_GROUPS * 2u * ROWS * 16u + (M_IN_SHARED ? VALUE_GROUPS * 4u * ROWS * 4u : 0u))
 #define FIXED_BYTES (BOXES * Q_BOX_BYTES + 2u * P_BYTES + ONES_BYTES + 1024u + MAX_BYTES)
 #define SPARE_BYTES (SHARED_BYTES - FIXED_BYTES - 2u * BOXES * BOX_BYTES) /* beyond two KV blocks */
 
@@ -59,7 +64,7 @@ static_assert(!CODES || (RAW_QUADS > 1u && ROW_BYTES % 16u == 0), "a quad arrive
 #define AT_MAX (AT_BARRIERS + 1024u)               /* [2][ROWS] by block: the running maximum, for the scores of the next block */
 #define AT_P_MAX (AT_MAX + 2u * ROWS * 4u)         /* [2][ROWS]: the same, for the values */
 #define AT_WARP_MAX (AT_P_MAX + 2u * ROWS * 4u)    /* [group][2][ROWS][4 warps] */
-#define AT_UNIT_MAX (AT_WARP_MAX + SCORE_GROUPS * 2u * ROWS * 16u) /* 32 rows: [value warp][ROWS], m of the unit so far */
+#define AT_UNIT_MAX (AT_WARP_MAX + SCORE_GROUPS * 2u * ROWS * 16u) /* M_IN_SHARED: [value warp][ROWS], m of the unit so far */
 #define AT_VALID (AT_BARRIERS + 1024u + MAX_BYTES) /* [VALID_SLOTS] by block, with lists: bit j: entry j holds a token */
 #define AT_RAW (AT_VALID + VALID_BYTES)            /* [warp][RAW_QUADS][4][ROW_BYTES] */
 

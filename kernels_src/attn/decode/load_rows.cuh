@@ -5,8 +5,7 @@
  * quads of four rows ahead of the one being dequantized: listed rows by a bulk copy each, others by one for a quad. bf16 rows are copied
  * 16 bytes at a time. Rows without a token are zeros. List entries are fetched a batch of blocks ahead, their pages in the middle of a
  * batch. AT_VALID tells the scores which entries hold a token. One or two warpgroups. H200, 16 heads, fp8_ds_mla, fold included: 64
- * contexts of 8,192 tokens 165 us, 2.1 times the HBM bound; 64 lists of 2,048 56 us. tools/bench/history/2026-11-28-fp8-rows-decode.md.
- * Read next: kv_codes.cuh. */
+ * contexts of 8,192 tokens 165 us, 2.1 times the HBM bound. tools/bench/history/2026-11-28-fp8-rows-decode.md. Read next: kv_codes.cuh. */
 #ifndef VERBATIM_ATTN_DECODE_LOAD_ROWS_CUH
 #define VERBATIM_ATTN_DECODE_LOAD_ROWS_CUH
 #include "attn/decode/layout.cuh"

@@ -127,8 +127,8 @@ NUM void clear_chunk(const cta &b, u32 stage, u32 boxes, u32 first) {
 /* The value warpgroups. */
 NUM void add_chunk(const mla_attn_args &a, const cta &b, const attn_piece &p) {
   constexpr u32 N = VALUE_BOXES / SHARERS;
-  const u32 group = VALUE_GROUPS > 1u ? ptx_uniform(threadIdx.x / 128u) - SCORE_GROUPS : 0u, lane = threadIdx.x % 32u;
-  const u32 column = (group * VALUE_BOXES + share_first(SHARERS)) * 64u + threadIdx.x % 128u / 32u * 16u + lane / 4u;
+  const u32 group = VALUE_GROUPS > 1u ? ptx_uniform(threadIdx.x / 128u) - SCORE_GROUPS : 0u;
+  const u32 column = column_of(group * VALUE_BOXES + share_first(SHARERS));
   const u32 count = p.end_block - p.first_block, live = p.tile.count * a.heads;
   const u32 last = p.tile.position + p.tile.count - p.first_block * PAGE_TOKENS; /* rows up to the tile's last position */
   f32 o[N][ROWS / 2u], l[ROWS / 2u], m[OWN];
